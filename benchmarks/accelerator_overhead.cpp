@@ -33,7 +33,7 @@ double microseconds_per_step(std::int64_t steps, Clock::time_point start) {
          static_cast<double>(steps);
 }
 
-double by_hand(const std::vector<Rows>& batches) {
+double time_plain_loop(const std::vector<Rows>& batches) {
   torch::nn::Linear net(8, 8);
   AdamW adamw(net->parameters());
   const auto start = Clock::now();
@@ -45,7 +45,7 @@ double by_hand(const std::vector<Rows>& batches) {
   return microseconds_per_step(static_cast<std::int64_t>(batches.size()), start);
 }
 
-double prepared(std::vector<Rows>& batches, Accelerator& accelerator) {
+double time_prepared_loop(std::vector<Rows>& batches, Accelerator& accelerator) {
   torch::nn::Linear net(8, 8);
   AdamW adamw(net->parameters());
   auto [model, optimizer, loader] = accelerator.prepare(net, adamw, batches);
@@ -73,8 +73,8 @@ int main(int argc, char** argv) {
   Accelerator accelerator({.cpu = true});
   std::vector<double> plain, with_accelerator, difference;
   for (int round = 0; round < 21; ++round) {
-    plain.push_back(by_hand(batches));
-    with_accelerator.push_back(prepared(batches, accelerator));
+    plain.push_back(time_plain_loop(batches));
+    with_accelerator.push_back(time_prepared_loop(batches, accelerator));
     difference.push_back(with_accelerator.back() - plain.back());
   }
   std::printf("{\"by_hand_us\": %.2f, \"prepared_us\": %.2f, \"difference_us\": %.2f}\n",

@@ -2,7 +2,8 @@
 // runs them in eager mode in float, and as Megatron-LM does, and adds up their predicted times.
 //
 //   EagerPasses passes(speed_of(find_gpu("cuda:h100-80gb")), /*training=*/true);
-//   add_gpt2(passes, {.layers = 36, .width = 1280, .heads = 20, .inner = 5120, .words = 50257}, 4, 1024);
+//   const Decoder gpt2_large{36, 1280, 20, 5120, 50257};
+//   add_gpt2(passes, gpt2_large, 4, 1024);
 //   passes.forward.seconds();
 //
 // hasten's own models use fused attention, so the labels of eager attention need these lists.
@@ -99,7 +100,7 @@ class EagerPasses {
 };
 
 struct Decoder {
-  double layers = 0, width = 0, heads = 0, inner = 0, words = 0;
+  double layers = 0, width = 0, heads = 0, inner = 0, vocabulary = 0;
 };
 
 // Scores, softmax and the product with the values, from q, k and v in separate tensors.
@@ -169,7 +170,7 @@ inline void add_loss(EagerPasses& p, double logits) {
 inline void add_bert(EagerPasses& p, const Decoder& m, double batch, double length) {
   const double tokens = batch * length, numbers = tokens * m.width;
   p.each(numbers, 2, 2);
-  p.move(p.backward, 2 * m.words * m.width);
+  p.move(p.backward, 2 * m.vocabulary * m.width);
   for (int i = 0; i < 2; ++i) p.each(numbers, 3, 0);
   p.each(numbers, 2, 2);
   p.normalize(numbers);
@@ -184,19 +185,19 @@ inline void add_bert(EagerPasses& p, const Decoder& m, double batch, double leng
     p.normalize(numbers);
   }
   const double scores = batch * m.heads * length * length;
-  p.kept += 4 * (m.layers * (2.25 * scores + 20.5 * numbers) + tokens * m.words);
+  p.kept += 4 * (m.layers * (2.25 * scores + 20.5 * numbers) + tokens * m.vocabulary);
   if (!p.training()) return;
   p.linear(tokens, m.width, m.width);
   p.each(numbers, 2, 3);
   p.normalize(numbers);
-  p.linear(tokens, m.words, m.width);
-  add_loss(p, tokens * m.words);
+  p.linear(tokens, m.vocabulary, m.width);
+  add_loss(p, tokens * m.vocabulary);
 }
 
 inline void add_gpt2(EagerPasses& p, const Decoder& m, double batch, double length) {
   const double tokens = batch * length, numbers = tokens * m.width;
   p.each(numbers, 2, 2);
-  p.move(p.backward, 2 * m.words * m.width);
+  p.move(p.backward, 2 * m.vocabulary * m.width);
   p.each(numbers, 3, 0);
   p.dropout(numbers);
   for (double layer = 0; layer < m.layers; ++layer) {
@@ -209,17 +210,17 @@ inline void add_gpt2(EagerPasses& p, const Decoder& m, double batch, double leng
     add_feed_forward(p, m, tokens, add_composed_gelu);
   }
   p.normalize(numbers);
-  p.linear(tokens, m.words, m.width, /*bias=*/false);
-  add_loss(p, tokens * m.words);
+  p.linear(tokens, m.vocabulary, m.width, /*bias=*/false);
+  add_loss(p, tokens * m.vocabulary);
   const double scores = batch * m.heads * length * length;
-  p.kept += 4 * (m.layers * (2.25 * scores + 33 * numbers) + tokens * m.words);
+  p.kept += 4 * (m.layers * (2.25 * scores + 33 * numbers) + tokens * m.vocabulary);
 }
 
 inline void add_opt(EagerPasses& p, const Decoder& m, double batch, double length) {
   const double tokens = batch * length, numbers = tokens * m.width,
                scores = batch * m.heads * length * length;
   p.each(numbers, 2, 2);
-  p.move(p.backward, 2 * m.words * m.width);
+  p.move(p.backward, 2 * m.vocabulary * m.width);
   p.each(numbers, 3, 0);
   for (double layer = 0; layer < m.layers; ++layer) {
     add_norm_of_branch(p, numbers);
@@ -234,14 +235,14 @@ inline void add_opt(EagerPasses& p, const Decoder& m, double batch, double lengt
     add_feed_forward(p, m, tokens);
   }
   p.normalize(numbers);
-  p.linear(tokens, m.words, m.width, /*bias=*/false);
-  add_loss(p, tokens * m.words);
-  p.kept += 4 * (m.layers * (2 * scores + 24 * numbers) + tokens * m.words);
+  p.linear(tokens, m.vocabulary, m.width, /*bias=*/false);
+  add_loss(p, tokens * m.vocabulary);
+  p.kept += 4 * (m.layers * (2 * scores + 24 * numbers) + tokens * m.vocabulary);
 }
 
 // A Switch Transformer (T5 with four experts of 64 rows each in every other layer).
 inline void add_switch(EagerPasses& p, double batch, double length) {
-  constexpr double kWidth = 1024, kKeys = 4096, kHeads = 32, kInner = 16384, kWords = 32128,
+  constexpr double kWidth = 1024, kKeys = 4096, kHeads = 32, kInner = 16384, kVocabulary = 32128,
                    kExperts = 4, kCapacity = 64, kLayers = 24;
   const double tokens = batch * length, numbers = tokens * kWidth,
                scores = batch * kHeads * length * length;
@@ -288,7 +289,7 @@ inline void add_switch(EagerPasses& p, double batch, double length) {
   for (const bool decodes : {false, true}) {
     p.each(numbers, 2, 2);
     p.dropout(numbers);
-    p.move(p.backward, 3 * kWords * kWidth);
+    p.move(p.backward, 3 * kVocabulary * kWidth);
     for (int layer = 0; layer < kLayers; ++layer) {
       attend();
       if (decodes) attend();
@@ -304,10 +305,10 @@ inline void add_switch(EagerPasses& p, double batch, double length) {
     p.dropout(numbers);
   }
   p.each(numbers, 2, 2);
-  p.linear(tokens, kWords, kWidth, false);
-  add_loss(p, tokens * kWords);
+  p.linear(tokens, kVocabulary, kWidth, false);
+  add_loss(p, tokens * kVocabulary);
   const double attention = 33 * numbers + 2.25 * scores, experts = 0.75 * 41 * numbers;
-  p.kept += 4 * (kLayers * (3 * attention + 2 * experts + 14 * numbers) + tokens * kWords);
+  p.kept += 4 * (kLayers * (3 * attention + 2 * experts + 14 * numbers) + tokens * kVocabulary);
 }
 
 // One rank of Megatron-LM's GPT, whose matrices are divided over `ranks`.
@@ -315,7 +316,7 @@ inline void add_megatron(EagerPasses& p, const Decoder& m, double batch, double 
                          double ranks) {
   const double tokens = batch * length, numbers = tokens * m.width,
                scores = batch * m.heads / ranks * length * length,
-               logits = tokens * m.words / ranks;
+               logits = tokens * m.vocabulary / ranks;
   for (int i = 0; i < 2; ++i) p.each(numbers, 2, 2);
   p.each(numbers, 3, 0);
   p.dropout(numbers);
@@ -339,7 +340,7 @@ inline void add_megatron(EagerPasses& p, const Decoder& m, double batch, double 
     p.each(numbers, 3.25, 2.25);
   }
   p.normalize(numbers);
-  p.linear(tokens, m.words / ranks, m.width, false);
+  p.linear(tokens, m.vocabulary / ranks, m.width, false);
   for (const double floats : {1, 2, 2, 2, 1, 2}) p.move(p.forward, floats * logits);
   p.move(p.backward, 3 * logits);
 }

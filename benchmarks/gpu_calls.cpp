@@ -28,7 +28,7 @@ using nlohmann::json;
 
 // The host submits a call in at most this share of the call's time, so the GPU did not wait.
 constexpr double kHostShare = 0.89;
-constexpr double kLargestMean = 0.10;
+constexpr double kMaxMeanError = 0.10;
 
 struct Format {
   at::ScalarType type = at::kFloat;
@@ -162,7 +162,7 @@ int compare(const std::filesystem::path& file, bool prints_all) {
       "|---|---|---:|---:|---:|---:|---:|---:|\n");
   for (const auto& [name, group] : groups) print(name, group);
   print("all | all", all);
-  const bool holds = all.now.count() > 0 && all.now.mean() <= kLargestMean;
+  const bool holds = all.now.count() > 0 && all.now.mean() <= kMaxMeanError;
   if (!holds) std::printf("This is worse than docs/gpu.md says.\n");
   return holds ? 0 : 1;
 }

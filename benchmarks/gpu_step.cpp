@@ -116,7 +116,7 @@ struct Blocks : TrainerCallback {
 
 ColumnDataset rows_of(const Options& o, std::int64_t steps) {
   const ColumnDataset rows = dummy_rows(steps * o.batch, o.seq, vocab_size_of(o.model));
-  if (usual_task_of(o.model) != Task::causal_lm) return rows;
+  if (default_task_of(o.model) != Task::causal_lm) return rows;
   TensorDict columns = rows.columns();
   columns["labels"] = columns.at("input_ids").clone();
   return ColumnDataset(std::move(columns));
@@ -161,7 +161,8 @@ void measure(const Options& o) {
   const auto attention =
       o.attention == "eager" ? AttentionImplementation::eager : AttentionImplementation::sdpa;
   const auto model =
-      load_model(o.model, {.task = usual_task_of(o.model), .attn_implementation = attention}).model;
+      load_model(o.model, {.task = default_task_of(o.model), .attn_implementation = attention})
+          .model;
   const auto blocks = std::make_shared<Blocks>(o);
   Trainer trainer(model, args,
                   {.train_dataset = TrainerDataset(rows),

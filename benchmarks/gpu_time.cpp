@@ -120,7 +120,7 @@ Prediction on_four_gpus(const Label& label, const Card& card) {
   constexpr double kUpdate = 13.5;
   const Decoder& m = models().at(label.model);
   const double parameters =
-      m.layers * (4 * m.width * m.width + 2 * m.width * m.inner) + (m.words + 2048) * m.width;
+      m.layers * (4 * m.width * m.width + 2 * m.width * m.inner) + (m.vocabulary + 2048) * m.width;
   const bool by_data = label.parallel == "dp4", by_tensors = label.parallel == "tp4";
   EagerPasses passes(card.speed, /*training=*/true);
   add_megatron(passes, m, by_data ? label.batch / 4 : label.batch, label.length,

@@ -19,14 +19,14 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
 
 }  // namespace
 
-int main(int count, char** words) {
-  if (count < 2) return std::fprintf(stderr, "usage: open_arrow FOLDER [READS]\n"), 2;
-  const std::int64_t reads = count > 2 ? std::atol(words[2]) : 20000;
+int main(int argc, char** argv) {
+  if (argc < 2) return std::fprintf(stderr, "usage: open_arrow FOLDER [READS]\n"), 2;
+  const std::int64_t reads = argc > 2 ? std::atol(argv[2]) : 20000;
   // Loads the module first, so that this is not part of the measured time.
-  (void)hasten::load_arrow_dataset(words[1], {.columns = {"label"}});
+  (void)hasten::load_arrow_dataset(argv[1], {.columns = {"label"}});
   const double cpu_start = cpu_seconds();
   const auto start = std::chrono::steady_clock::now();
-  const hasten::ArrowDataset rows = hasten::load_arrow_dataset(words[1]);
+  const hasten::ArrowDataset rows = hasten::load_arrow_dataset(argv[1]);
   const double opened = seconds_since(start), opened_cpu = cpu_seconds() - cpu_start;
   std::uint64_t state = 1;
   std::int64_t tokens = 0;

@@ -41,12 +41,12 @@ class CappedAllocator : public at::Allocator {
  public:
   void limit(std::int64_t bytes) {
     base_ = live_;
-    most_ = bytes;
+    limit_ = bytes;
   }
   at::DataPtr allocate(std::size_t bytes) override {
     const auto size = static_cast<std::int64_t>(bytes);
     const std::lock_guard lock(mutex_);
-    if (most_ > 0 && live_ - base_ + size > most_) {
+    if (limit_ > 0 && live_ - base_ + size > limit_) {
       throw c10::OutOfMemoryError(
           {__func__, __FILE__, __LINE__},
           str("can't allocate memory: you tried to allocate ", size, " bytes"));
@@ -68,7 +68,7 @@ class CappedAllocator : public at::Allocator {
 
   std::mutex mutex_;
   std::unordered_map<void*, std::int64_t> sizes_;
-  std::int64_t live_ = 0, base_ = 0, most_ = 0;
+  std::int64_t live_ = 0, base_ = 0, limit_ = 0;
 };
 
 CappedAllocator& allocator() {
@@ -91,11 +91,11 @@ struct Model {
   std::int64_t rows = 16, length = 32;
 };
 
-std::string bert(std::int64_t layers, std::int64_t width, std::int64_t words) {
+std::string bert(std::int64_t layers, std::int64_t width, std::int64_t vocabulary) {
   return str(R"({"model_type": "bert", "architectures": ["BertForSequenceClassification"],)",
              R"("num_hidden_layers": )", layers, R"(, "hidden_size": )", width,
              R"(, "num_attention_heads": )", width / 32, R"(, "intermediate_size": )", 4 * width,
-             R"(, "vocab_size": )", words, R"(, "max_position_embeddings": 512})");
+             R"(, "vocab_size": )", vocabulary, R"(, "max_position_embeddings": 512})");
 }
 
 std::vector<Model> models() {
@@ -210,7 +210,7 @@ void compare(const Model& model, PlanOptions options, std::vector<Candidate>& al
     line["plan"] = text_of(chosen);
     line["best"] = text_of(best);
     line["plan_ms"] = 1000 * chosen.seconds;
-    line["predicted_ms"] = 1000 * plan.needs.seconds;
+    line["predicted_ms"] = 1000 * plan.cost.seconds;
     line["best_ms"] = 1000 * best.seconds;
     line["slower"] = chosen.seconds / best.seconds;
     line["fitting"] = fitting.size();

@@ -54,9 +54,9 @@ void write(const fs::path& path, const std::string& format, std::int64_t bytes) 
 
 }  // namespace
 
-int main(int count, char** words) {
-  const std::int64_t megabytes = count > 1 ? std::atol(words[1]) : 64;
-  const int passes = count > 2 ? std::atoi(words[2]) : 3;
+int main(int argc, char** argv) {
+  const std::int64_t megabytes = argc > 1 ? std::atol(argv[1]) : 64;
+  const int passes = argc > 2 ? std::atoi(argv[2]) : 3;
   for (const std::string format : {"tsv", "csv", "quoted.csv", "jsonl"}) {
     const fs::path path =
         fs::temp_directory_path() / ("read_text_" + std::to_string(getpid()) + "." + format);

@@ -49,13 +49,13 @@ double median_after_first(std::vector<double> values) {
 
 }  // namespace
 
-int main(int count, char** words) {
-  if (count < 3) return 2;
-  const int passes = count > 3 ? std::atoi(words[3]) : 9;
+int main(int argc, char** argv) {
+  if (argc < 3) return 2;
+  const int passes = argc > 3 ? std::atoi(argv[3]) : 9;
   double megabytes = 0;
-  const std::vector<std::string> lines = lines_of(words[2], megabytes);
+  const std::vector<std::string> lines = lines_of(argv[2], megabytes);
   std::vector<fs::path> files;
-  for (const auto& entry : fs::directory_iterator(words[1])) files.push_back(entry.path());
+  for (const auto& entry : fs::directory_iterator(argv[1])) files.push_back(entry.path());
   std::sort(files.begin(), files.end());
   for (const fs::path& file : files) {
     std::size_t tokens = 0;

@@ -50,10 +50,11 @@ Child::Child(const std::vector<std::string>& words, const ChildOptions& options)
   signal(SIGCHLD, SIG_DFL);
   // A launcher ends its ranks when it receives SIGTERM.
   process_.emplace(ForkOptions{.signal_at_parent_end = SIGTERM}, [&] {
-    exec_program(pipe->writing.get(), options.read_descriptor, arguments.data(), variables.data());
+    exec_program(pipe->write_end.get(), options.read_descriptor, arguments.data(),
+                 variables.data());
   });
   if (process_->error() != 0) throw_cannot_start(words[0], process_->error());
-  file_ = std::move(pipe->reading);
+  file_ = std::move(pipe->read_end);
 }
 
 void Child::read_lines() {
@@ -66,9 +67,9 @@ void Child::read_lines() {
     if (!partial_line_.empty()) lines_.push_back({partial_line_, now});
     return;
   }
-  for (const char letter : std::string_view(buffer, static_cast<std::size_t>(got))) {
-    if (letter != '\n') {
-      partial_line_ += letter;
+  for (const char character : std::string_view(buffer, static_cast<std::size_t>(got))) {
+    if (character != '\n') {
+      partial_line_ += character;
       continue;
     }
     lines_.push_back({partial_line_, now});

@@ -8,11 +8,11 @@
 
 #include "accelerate_file/questions.h"
 #include "commands/config_options.h"
+#include "core_commands.h"
 #include "hasten/base/error.h"
 #include "hasten/base/files.h"
 #include "hasten/base/text.h"
 #include "hasten/tpu/machine/installed_tpus.h"
-#include "light_commands.h"
 #include "machine/installed_gpus.h"
 #include "options/help.h"
 #include "options/sources.h"
@@ -24,9 +24,9 @@ namespace fs = std::filesystem;
 
 bool is_json(const std::string& path) { return ends_with(path, ".json"); }
 
-config::Dialogue dialogue() {
-  return {.say = [](const std::string& text) { std::cout << text << std::flush; },
-          .answer = []() -> std::optional<std::string> {
+config::Prompter prompter() {
+  return {.print = [](const std::string& text) { std::cout << text << std::flush; },
+          .read_line = []() -> std::optional<std::string> {
             std::string line;
             if (!std::getline(std::cin, line)) return std::nullopt;
             return line;
@@ -45,7 +45,7 @@ void print_unknown_keys(const config::LaunchFile& file) {
 }
 
 int ask(const ConfigCommand& run) {
-  const config::Dialogue with_user = dialogue();
+  const config::Prompter with_user = prompter();
   const std::size_t gpus = config::installed_gpus().size(), tpus = config::installed_tpus().size();
   const config::LaunchFile file =
       config::ask_launch_file(config::launch_file_for(gpus, tpus), gpus, tpus, with_user);
@@ -56,7 +56,7 @@ int ask(const ConfigCommand& run) {
     const std::string before = read_file(run.path);
     const bool over = config::ask_yes_no(
         run.path + " exists. Replace it and keep the previous file as " + run.path + ".bak?",
-        /*by_default=*/true, with_user);
+        /*default_value=*/true, with_user);
     if (!over) {
       std::cout << "Nothing was written\n";
       return 0;

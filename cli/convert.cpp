@@ -8,9 +8,10 @@ namespace hasten::cli {
 
 int convert(int argc, char** argv) {
   const ConvertCommand command = parse_convert({argv + 2, argv + argc});
-  report_written(command.to, convert_pytorch_weights(command.from, command.to,
-                                                     {.allow_pickle = command.allow_pickle,
-                                                      .max_shard_size = command.max_shard_size}));
+  print_written_weights(command.to,
+                        convert_pytorch_weights(command.from, command.to,
+                                                {.allow_pickle = command.allow_pickle,
+                                                 .max_shard_size = command.max_shard_size}));
   return 0;
 }
 

@@ -1,33 +1,30 @@
 // `hasten diff`: finds the first step and tensor in which two runs differ.
+#include <cstdint>
 #include <iostream>
 
+#include "base/count_text.h"
 #include "commands/diff_options.h"
 #include "hasten/base/text.h"
 #include "hasten/checkpoint/hash_chain.h"
 #include "torch_commands.h"
 
 namespace hasten::cli {
-namespace {
-
-std::string counted_text(std::size_t count, const char* what) {
-  return str(count, ' ', what, count == 1 ? "" : "s");
-}
-
-}  // namespace
 
 int diff(int argc, char** argv) {
   const DiffCommand command = parse_diff({argv + 2, argv + argc});
   const RunComparison result = compare_runs(command.a, command.b, command.from);
-  const std::string equal = str(counted_text(result.links, "link"), " and ",
-                                counted_text(result.checkpoints, "checkpoint"));
+  const std::string equal =
+      str(count_text(static_cast<std::int64_t>(result.links), "link"), " and ",
+          count_text(static_cast<std::int64_t>(result.checkpoints), "checkpoint"));
   if (!result.difference) {
     std::cout << str("equal: ", equal, ", up to step ", result.last_step, '\n');
     return 0;
   }
-  const RunDifference& parted = *result.difference;
-  std::cout << str("different from step ", parted.step, " on: ", parted.part,
-                   parted.other_parts > 0 ? str(" and ", parted.other_parts, " others") : "",
-                   "\nequal before: ", equal, '\n');
+  const RunDifference& difference = *result.difference;
+  std::cout << str(
+      "different from step ", difference.step, " on: ", difference.part,
+      difference.other_parts > 0 ? str(" and ", difference.other_parts, " others") : "",
+      "\nequal before: ", equal, '\n');
   return 1;
 }
 

@@ -2,9 +2,9 @@
 #include <cstdio>
 
 #include "commands/config_options.h"
+#include "core_commands.h"
 #include "env_facts.h"
 #include "hasten/base/text.h"
-#include "light_commands.h"
 #include "options/help.h"
 
 namespace hasten::cli {

@@ -24,6 +24,7 @@
 #include "hasten/tpu/machine/installed_tpus.h"
 #include "launch/programs.h"
 #include "libtorch_location.h"
+#include "machine/cpu_instructions.h"
 #include "machine/installed_gpus.h"
 #include "options/sources.h"
 
@@ -80,13 +81,8 @@ Facts platform() {
 
 // Returns the CPU's instruction sets among those for which hasten or LibTorch has its own kernels.
 std::vector<std::string> instruction_sets() {
-  const std::vector<std::string> flags = split(value_in("/proc/cpuinfo", "flags", ':'), ' ');
-  std::vector<std::string> sets;
-  for (const char* name : {"avx", "avx2", "fma", "avx512f", "avx512_vnni", "avx512_bf16",
-                           "avx512_fp16", "amx_tile", "amx_int8", "amx_bf16"}) {
-    if (std::find(flags.begin(), flags.end(), name) != flags.end()) sets.emplace_back(name);
-  }
-  return sets;
+  return cpu_instructions_among({"avx", "avx2", "fma", "avx512f", "avx512_vnni", "avx512_bf16",
+                                 "avx512_fp16", "amx_tile", "amx_int8", "amx_bf16"});
 }
 
 int usable_cores() {

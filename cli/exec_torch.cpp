@@ -17,12 +17,12 @@ namespace fs = std::filesystem;
 
 std::string torch_program() {
   const fs::path here = fs::read_symlink("/proc/self/exe").parent_path();
-  const fs::path beside = here / "hasten-torch";
+  const fs::path in_build_tree = here / "hasten-torch";
   const fs::path installed = (here / "../libexec/hasten/hasten-torch").lexically_normal();
-  if (fs::exists(beside)) return beside.string();
+  if (fs::exists(in_build_tree)) return in_build_tree.string();
   if (fs::exists(installed)) return installed.string();
   throw IoError("io.not-found", {.what = "hasten-torch is missing",
-                                 .expected = beside.string() + " or " + installed.string(),
+                                 .expected = in_build_tree.string() + " or " + installed.string(),
                                  .hint = "build or install all of hasten"});
 }
 

@@ -179,9 +179,9 @@ void print(const Result& result, const std::optional<Tokenizer>& tokenizer, bool
 // Decodes only the tokens from the last printed piece on, so that the time grows linearly with the
 // tokens. The last printed piece is included because some tokenizers decode the first token of a
 // text differently.
-class GrowingText {
+class TextStreamer {
  public:
-  GrowingText(const Tokenizer& tokenizer, Ids prompt)
+  TextStreamer(const Tokenizer& tokenizer, Ids prompt)
       : tokenizer_(tokenizer), ids_(std::move(prompt)) {}
 
   void add(std::int64_t id) {
@@ -197,20 +197,20 @@ class GrowingText {
 
  private:
   std::string decoded(std::size_t end) const {
-    return tokenizer_.decode(std::span(ids_).subspan(piece_, end - piece_),
+    return tokenizer_.decode(std::span(ids_).subspan(printed_begin_, end - printed_begin_),
                              {.skip_special_tokens = true});
   }
   void show(const std::string& text) {
-    const std::size_t shown = decoded(end_of_piece_).size();
+    const std::size_t shown = decoded(printed_end_).size();
     if (text.size() <= shown) return;  // true after a special token
     std::cout << text.substr(shown) << std::flush;
-    piece_ = end_of_piece_;
-    end_of_piece_ = ids_.size();
+    printed_begin_ = printed_end_;
+    printed_end_ = ids_.size();
   }
 
   const Tokenizer& tokenizer_;
   Ids ids_;
-  std::size_t piece_ = 0, end_of_piece_ = 0;  // the tokens of the last printed piece
+  std::size_t printed_begin_ = 0, printed_end_ = 0;  // the tokens of the last printed piece
 };
 
 // Warns about weights that do not come from the files: texts from random weights have no meaning.
@@ -238,12 +238,12 @@ int generate(int argc, char** argv) {
   loaded.model->eval();
   auto& model = dynamic_cast<CausalModel&>(*loaded.model);
 
-  const bool grows = prompts.size() == 1 && tokenizer && !command.json && options.num_beams == 1 &&
-                     options.num_return_sequences == 1;
-  std::optional<GrowingText> growing;
-  if (grows) {
-    growing.emplace(*tokenizer, prompts.front().ids);
-    options.on_tokens = [&](const std::vector<std::int64_t>& next) { growing->add(next.front()); };
+  const bool streams = prompts.size() == 1 && tokenizer && !command.json &&
+                       options.num_beams == 1 && options.num_return_sequences == 1;
+  std::optional<TextStreamer> streamer;
+  if (streams) {
+    streamer.emplace(*tokenizer, prompts.front().ids);
+    options.on_tokens = [&](const std::vector<std::int64_t>& next) { streamer->add(next.front()); };
   }
   // The batches share a generator: if each had its own, all would draw the same numbers.
   if (options.seed) torch::manual_seed(*options.seed);
@@ -254,11 +254,11 @@ int generate(int argc, char** argv) {
     const auto [ids, mask] = padded_batch(part, options.pad_token_id.value_or(0));
     const AutocastGuard autocast(command.bf16 ? Precision::bf16 : Precision::no, at::kCPU);
     const GenerationOutput out = hasten::generate(model, ids, mask, options);
-    if (grows) break;
+    if (streams) break;
     for (const Result& result : results_of(part, out, options, ids.size(1)))
       print(result, tokenizer, command.json);
   }
-  if (growing) growing->finish();
+  if (streamer) streamer->finish();
   return 0;
 }
 

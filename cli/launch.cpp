@@ -6,8 +6,8 @@
 #include <filesystem>
 #include <string>
 
+#include "core_commands.h"
 #include "hasten/launch/slurm_script.h"
-#include "light_commands.h"
 
 namespace hasten::cli {
 namespace {

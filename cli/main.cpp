@@ -17,6 +17,7 @@
 #include "commands/inspect_options.h"
 #include "commands/merge_weights_options.h"
 #include "commands/plan_options.h"
+#include "core_commands.h"
 #include "exec_torch.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
@@ -24,7 +25,6 @@
 #include "hasten/machine/gpus.h"
 #include "hasten/options/train_options.h"
 #include "hasten/tpu/machine/tpus.h"
-#include "light_commands.h"
 #include "options/help.h"
 #include "run_with_anatomy.h"
 
@@ -52,17 +52,17 @@ void print_notices(const std::string& command, const std::vector<std::string>& n
 int train(int argc, char** argv) {
   const auto run = parse_train({argv + 2, argv + argc}, config::process_environment());
   print_notices("train", run.notices);
-  switch (run.answer) {
-    case TrainAnswer::help:
+  switch (run.action) {
+    case TrainAction::help:
       print(train_help(config::terminal_width()));
       return 0;
-    case TrainAnswer::help_markdown:
+    case TrainAction::help_markdown:
       print(train_reference());
       return 0;
-    case TrainAnswer::print_config:
-      print(resolved_text(run, config::Show::all));
+    case TrainAction::print_config:
+      print(resolved_text(run, config::ValueFilter::all));
       return 0;
-    case TrainAnswer::run:
+    case TrainAction::run:
       break;
   }
   check_files(run.options);

@@ -9,8 +9,9 @@ namespace hasten::cli {
 
 int merge_weights(int argc, char** argv) {
   const MergeWeightsCommand command = parse_merge_weights({argv + 2, argv + argc});
-  report_written(command.target, hasten::merge_weights(command.folder, command.target,
-                                                       {.max_shard_size = command.max_shard_size}));
+  print_written_weights(command.target,
+                        hasten::merge_weights(command.folder, command.target,
+                                              {.max_shard_size = command.max_shard_size}));
   return 0;
 }
 

@@ -10,7 +10,7 @@
 #include "hasten/base/text.h"
 #include "hasten/device/memory.h"
 #include "program_needs.h"
-#include "step_of.h"
+#include "to_estimate_options.h"
 #include "torch_commands.h"
 
 namespace hasten::cli {
@@ -25,7 +25,7 @@ PlanOptions options_of(const PlanConfiguration& run, const std::string& hasten) 
                       .avoid = run.avoid};
   std::int64_t resident = host_memory().resident;
   if (run.program.empty()) {
-    options.step = step_of(run.step);
+    options.step = to_estimate_options(run.step);
   } else {
     PlannedProgram program = inspect_program(hasten, run.program, run.step.device);
     options.step.model = run.program.front();

@@ -6,10 +6,10 @@
 #include <set>
 
 #include "commands/plot_options.h"
+#include "core_commands.h"
 #include "hasten/base/error.h"
 #include "hasten/base/files.h"
 #include "hasten/base/text.h"
-#include "light_commands.h"
 
 namespace hasten::cli {
 namespace {

@@ -33,7 +33,7 @@ void exec_quietly(const std::vector<std::string>& words, const std::filesystem::
 // Returns why the program made no step: the message of an exception that ended it, or else its last
 // output.
 std::string reason_in(const std::filesystem::path& output) {
-  constexpr std::size_t kMost = 600;
+  constexpr std::size_t kMaxOutputBytes = 600;
   constexpr std::string_view kMessage = "what():";
   const std::string text = std::filesystem::exists(output) ? read_file(output) : "";
   const std::size_t message = text.rfind(kMessage);
@@ -41,7 +41,7 @@ std::string reason_in(const std::filesystem::path& output) {
     const std::string rest = text.substr(message + kMessage.size());
     return std::string(trim(rest.substr(0, rest.find('\n'))));
   }
-  const std::string end(trim(text.substr(text.size() - std::min(text.size(), kMost))));
+  const std::string end(trim(text.substr(text.size() - std::min(text.size(), kMaxOutputBytes))));
   return end.empty() ? "a program that ended without a step" : end;
 }
 
@@ -62,7 +62,7 @@ class ProgramRuns {
       : hasten_(hasten), program_(program), device_(device) {}
 
   struct Run {
-    StepNeeds needs;
+    StepCost cost;
     TrainingArguments arguments;  // before the plan's settings are applied
     std::int64_t resident = 0;
   };
@@ -85,7 +85,7 @@ class ProgramRuns {
     if (!std::filesystem::exists(program))
       throw UsageError("plan.program", {.what = "steps of an Accelerator, without a Trainer"});
     const Json facts = Json::parse(read_file(program));
-    return {.needs = read_step_needs(read_file(report)),
+    return {.cost = read_step_cost(read_file(report)),
             .arguments = training_arguments_from_json(facts.at("arguments").dump()),
             .resident = facts.at("resident")};
   }
@@ -101,21 +101,21 @@ class ProgramRuns {
 PlannedProgram inspect_program(const std::string& hasten, const std::vector<std::string>& program,
                                const std::string& device) {
   const ProgramRuns runs(hasten, program, device);
-  const ProgramRuns::Run asked = [&] {
+  const ProgramRuns::Run requested = [&] {
     try {
       return runs.run("{}");
     } catch (const UsageError& error) {
       throw_no_step(program.front(), error.what());
     }
   }();
-  if (asked.arguments.use_cpu && device != "cpu")
+  if (requested.arguments.use_cpu && device != "cpu")
     throw_no_step(program.front(), "a Trainer with use_cpu, although --device names a GPU");
-  return {.arguments = asked.arguments,
-          .resident = asked.resident,
+  return {.arguments = requested.arguments,
+          .resident = requested.resident,
           .predictor = [runs](PlanSettings settings, std::int64_t rows, std::int64_t accumulation) {
             settings.emplace_back("per_device_train_batch_size", str(rows));
             settings.emplace_back("gradient_accumulation_steps", str(accumulation));
-            return runs.run(argument_changes(settings)).needs;
+            return runs.run(argument_changes(settings)).cost;
           }};
 }
 

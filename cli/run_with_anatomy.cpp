@@ -1,15 +1,14 @@
 #include "run_with_anatomy.h"
 
 #include <fcntl.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
-#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
 
+#include "base/child_process.h"
 #include "base/library_folder.h"
 #include "hasten/base/error.h"
 #include "hasten/base/files.h"
@@ -58,23 +57,19 @@ std::vector<char*> arguments_of(const ObserveOptions& options) {
 }
 
 // Runs the program dry on the CPU. It writes its anatomy into `file`, which is shown next to the
-// TPU's account. The output is hidden, because the second run prints the same.
+// TPU's estimate. The output is hidden, because the second run prints the same.
 void predict_into(const ObserveOptions& options, const std::string& file) {
   setenv(kObserveVariable, file.c_str(), 1);
   setenv(kDryRunVariable, "cpu", 1);
-  const pid_t child = fork();
-  if (child < 0) throw IoError("io.cannot-run", {.what = std::strerror(errno)});
-  if (child == 0) {
-    const int nowhere = open("/dev/null", O_WRONLY | O_CLOEXEC);
-    dup2(nowhere, STDOUT_FILENO);
-    dup2(nowhere, STDERR_FILENO);
-    std::vector<char*> arguments = arguments_of(options);
-    execvp(arguments[0], arguments.data());
-    _exit(127);  // the second run reports why
-  }
-  int status = 0;
-  while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
-  }
+  std::vector<char*> arguments = arguments_of(options);
+  ChildProcess child({}, [&] {
+    const int null_device = open("/dev/null", O_WRONLY | O_CLOEXEC);
+    dup2(null_device, STDOUT_FILENO);
+    dup2(null_device, STDERR_FILENO);
+    execvp(arguments[0], arguments.data());  // if it fails, the second run reports why
+  });
+  if (child.error() != 0) throw IoError("io.cannot-run", {.what = std::strerror(child.error())});
+  child.reap();
 }
 
 // Returns the path at which the program finds the prediction's file. The path contains the number

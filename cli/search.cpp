@@ -11,11 +11,11 @@
 #include "base/descriptor.h"
 #include "base/signal_text.h"
 #include "commands/search_options.h"
+#include "core_commands.h"
 #include "hasten/base/error.h"
 #include "hasten/base/files.h"
 #include "hasten/base/text.h"
 #include "hasten/launch/slurm_script.h"
-#include "light_commands.h"
 #include "options/help.h"
 #include "search_run.h"
 

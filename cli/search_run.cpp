@@ -31,9 +31,9 @@ namespace fs = std::filesystem;
 constexpr auto kPollInterval = std::chrono::milliseconds(20);
 
 // Reads the values of a metric from the file of the tracker jsonl as it grows.
-class Evaluations {
+class MetricReader {
  public:
-  Evaluations(fs::path file, std::string name) : file_(std::move(file)), name_(std::move(name)) {}
+  MetricReader(fs::path file, std::string name) : file_(std::move(file)), name_(std::move(name)) {}
 
   // Reports the values that are new.
   void report_to(Trial& trial) {
@@ -73,8 +73,8 @@ class Evaluations {
   sigset_t none;
   sigemptyset(&none);
   sigprocmask(SIG_SETMASK, &none, nullptr);  // a thread of the search blocks all signals
-  const int nothing = open("/dev/null", O_RDONLY);
-  dup2(nothing, STDIN_FILENO);
+  const int null_device = open("/dev/null", O_RDONLY);
+  dup2(null_device, STDIN_FILENO);
   dup2(log, STDOUT_FILENO);
   dup2(log, STDERR_FILENO);
   if (lock >= 0) fcntl(lock, F_SETFD, 0);
@@ -99,14 +99,15 @@ ChildProcess start_run(const std::vector<std::string>& words, const RunSettings&
 }
 
 // The status of a run as waitpid(2) returns it, and whether the run was asked to stop.
-struct RunEnd {
+struct RunResult {
   int status = 0;
   bool was_stopped = false;
 };
-RunEnd await_run(ChildProcess& run, Trial& trial, Evaluations& evaluations, double stop_timeout) {
+RunResult wait_for_run(ChildProcess& run, Trial& trial, MetricReader& metric_reader,
+                       double stop_timeout) {
   std::optional<Clock::time_point> stopped;
   while (run.state() == ChildState::running) {
-    evaluations.report_to(trial);
+    metric_reader.report_to(trial);
     if (!stopped && trial.should_stop()) {
       run.send_to_group(SIGTERM);
       stopped = Clock::now();
@@ -115,7 +116,7 @@ RunEnd await_run(ChildProcess& run, Trial& trial, Evaluations& evaluations, doub
       run.send_to_group(SIGKILL);
     std::this_thread::sleep_for(kPollInterval);
   }
-  evaluations.report_to(trial);
+  metric_reader.report_to(trial);
   return {.status = run.reap().value_or(1), .was_stopped = stopped.has_value()};
 }
 
@@ -129,7 +130,7 @@ std::string last_error(const fs::path& log_file) {
   return error.empty() ? last : error;
 }
 
-std::string end_text(int status) {
+std::string describe_exit(int status) {
   if (WIFSIGNALED(status)) return signal_text(WTERMSIG(status)) + " ended the run";
   return str("the run ended with exit code ", WEXITSTATUS(status));
 }
@@ -144,19 +145,19 @@ std::optional<double> run_trial(Trial& trial, const SearchPlan& plan, const RunS
   words.insert(words.begin(), settings.program);
   const fs::path log_file = folder / "log.txt";
   ChildProcess run = start_run(words, settings, log_file);
-  Evaluations evaluations(folder / "metrics.jsonl", grouped_name(plan.metric));
-  const RunEnd end = await_run(run, trial, evaluations, settings.stop_timeout);
+  MetricReader metric_reader(folder / "metrics.jsonl", grouped_name(plan.metric));
+  const RunResult end = wait_for_run(run, trial, metric_reader, settings.stop_timeout);
   const int code = exit_code_of(end.status);
-  if (code == 0 && evaluations.last()) return evaluations.last();
+  if (code == 0 && metric_reader.last()) return metric_reader.last();
   if (code == 0) {
-    const auto& names = evaluations.names();
+    const auto& names = metric_reader.names();
     throw DataError("search.no-metric",
                     {.what = str("trial ", trial.number(), " logged no ", plan.metric),
                      .expected = join({names.begin(), names.end()}, ", "),
                      .hint = "set --metric to one of these names"});
   }
   if (end.was_stopped) return std::nullopt;
-  const std::string reason = end_text(end.status) + ": " + last_error(log_file);
+  const std::string reason = describe_exit(end.status) + ": " + last_error(log_file);
   if (code < 2 || code > 4) return trial.fail(reason);
   throw Error(
       "search.run",

@@ -5,10 +5,10 @@
 #include <string>
 
 #include "commands/test_options.h"
+#include "core_commands.h"
 #include "exec_torch.h"
 #include "hasten/base/error.h"
 #include "hasten/launch/launcher.h"
-#include "light_commands.h"
 #include "options/help.h"
 #include "test_machine.h"
 #include "test_probes.h"
@@ -36,17 +36,17 @@ std::string purpose(const LaunchConfiguration& run) {
   return alone ? "training in one process" : "distributed training";
 }
 
-RanksRun ranks_of(const TestCommand& run) {
-  RanksRun ranks{.limit = run.options.timeout,
-                 .several_machines = run.launch.machines.has_several(),
-                 .main_is_elsewhere = run.launch.machines.rank > 0};
+RankCheckOptions ranks_of(const TestCommand& run) {
+  RankCheckOptions ranks{.limit = run.options.timeout,
+                         .several_machines = run.launch.machines.has_several(),
+                         .main_rank_is_remote = run.launch.machines.rank > 0};
   ranks.words = {std::filesystem::read_symlink("/proc/self/exe").string(), "launch"};
   ranks.words.insert(ranks.words.end(), run.words.begin(), run.words.end());
   return ranks;
 }
 
 // The limit is also an argument of the ranks' program, and is known only after parsing.
-TestCommand parsed(int argc, char** argv) {
+TestCommand parse_command_line(int argc, char** argv) {
   const auto environment = config::whole_environment();
   TestCommand run =
       parse_test({argv + 2, argv + argc}, environment, {torch_program(), kTestRankCommand});
@@ -59,7 +59,7 @@ TestCommand parsed(int argc, char** argv) {
 
 int test(int argc, char** argv) {
   if (argc == 4 && argv[2] == std::string(kProbeFlag)) return run_probe(argv[3]);
-  const TestCommand run = parsed(argc, argv);
+  const TestCommand run = parse_command_line(argc, argv);
   if (run.help) {
     std::fputs(test_help(config::terminal_width()).c_str(), stdout);
     return 0;

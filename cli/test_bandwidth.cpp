@@ -37,7 +37,7 @@ Json all_reduce(RankContext& rank) {
 // bandwidth of the bus, which is what each link carries, is 2 (n - 1) / n times as much.
 template <std::int64_t bytes>
 CheckOutcome evaluate_all_reduce(RankContext&, const std::vector<Json>& facts) {
-  const double seconds = greatest(facts, "seconds"), size = static_cast<double>(facts.size());
+  const double seconds = max_value(facts, "seconds"), size = static_cast<double>(facts.size());
   const double algorithm = static_cast<double>(bytes) / seconds / 1e9;
   const double bus = algorithm * 2 * (size - 1) / size;
   return {str(fixed(seconds * 1e6, 0), " µs, ", significant(algorithm, 3), " GB/s, bus ",

@@ -33,7 +33,7 @@ std::string values_of(const std::vector<Json>& facts, const char* name) {
   return join(values, ", ");
 }
 
-double greatest(const std::vector<Json>& facts, const char* name) {
+double max_value(const std::vector<Json>& facts, const char* name) {
   double most = 0;
   for (const Json& each : facts) most = std::max(most, each.at(name).get<double>());
   return most;

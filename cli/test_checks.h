@@ -55,6 +55,6 @@ double seconds_since(std::chrono::steady_clock::time_point then);
 std::string same_for_all(const std::vector<Json>& facts, const char* name, const char* title);
 // Returns the different values of a fact in the order of ranks: "1" or "2, 4".
 std::string values_of(const std::vector<Json>& facts, const char* name);
-double greatest(const std::vector<Json>& facts, const char* name);
+double max_value(const std::vector<Json>& facts, const char* name);
 
 }  // namespace hasten::cli

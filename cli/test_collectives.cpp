@@ -11,7 +11,8 @@
 namespace hasten::cli {
 namespace {
 
-// A check reports its mistakes at its end, so that no rank leaves while others are in a collective.
+// A check reports its first mismatch at its end, so that no rank leaves while others are in a
+// collective.
 
 constexpr at::ScalarType kNumbers[] = {at::kFloat, at::kDouble, at::kLong, at::kHalf,
                                        at::kBFloat16};
@@ -30,7 +31,7 @@ at::Tensor rows_of_rank(std::int64_t rank, at::ScalarType type) {
   return at::full({rank + 1, 2}, static_cast<double>(rank % 2 + 1)).to(type);
 }
 
-class Mistakes {
+class TensorChecker {
  public:
   void expect(const std::string& what, const std::function<at::Tensor()>& got,
               const at::Tensor& expected, double tolerance = 0) {
@@ -41,11 +42,11 @@ class Mistakes {
                             : tensor.sizes() == expected.sizes() &&
                                   at::allclose(tensor.to(at::kDouble), expected.to(at::kDouble),
                                                tolerance, tolerance);
-      if (!same) keep(str(what, ": the numbers differ from those that every rank can compute"));
+      if (!same) record(str(what, ": the numbers differ from those that every rank can compute"));
     } catch (const c10::Error& error) {
-      keep(str(what, ": ", error.what_without_backtrace()));
+      record(str(what, ": ", error.what_without_backtrace()));
     } catch (const std::exception& error) {
-      keep(str(what, ": ", error.what()));
+      record(str(what, ": ", error.what()));
     }
   }
   Json end() const {
@@ -54,7 +55,7 @@ class Mistakes {
   }
 
  private:
-  void keep(const std::string& text) {
+  void record(const std::string& text) {
     if (first_.empty()) first_ = text;
   }
   std::string first_;
@@ -68,21 +69,21 @@ double tolerance_of(at::ScalarType type, std::int64_t ranks) {
 
 Json gather(RankContext& rank) {
   const Group& group = rank.require_group();
-  Mistakes mistakes;
+  TensorChecker checker;
   for (const auto type : kAll) {
     std::vector<at::Tensor> parts;
     for (std::int64_t each = 0; each < group.size(); ++each)
       parts.push_back(values_of_rank(each, type));
-    mistakes.expect(
+    checker.expect(
         name_of_type(type), [&] { return group.gather(values_of_rank(group.rank(), type)); },
         at::cat(parts));
   }
-  return mistakes.end();
+  return checker.end();
 }
 
 Json reduce(RankContext& rank) {
   const Group& group = rank.require_group();
-  Mistakes mistakes;
+  TensorChecker checker;
   for (const auto type : kNumbers) {
     at::Tensor sum = at::zeros({3, 4}, at::kDouble), most = sum;
     for (std::int64_t each = 0; each < group.size(); ++each) {
@@ -92,45 +93,45 @@ Json reduce(RankContext& rank) {
     const double tolerance = tolerance_of(type, group.size());
     const at::Tensor own = values_of_rank(group.rank(), type);
     const std::string name = name_of_type(type);
-    mistakes.expect(
+    checker.expect(
         "sum, " + name, [&] { return group.reduce(own); }, sum.to(type), tolerance);
-    mistakes.expect(
+    checker.expect(
         "mean, " + name, [&] { return group.reduce(own, Reduction::mean); },
         sum / static_cast<double>(group.size()), std::max(tolerance, 1e-6));
-    mistakes.expect(
+    checker.expect(
         "max, " + name, [&] { return group.reduce(own, Reduction::max); }, most.to(type));
   }
-  return mistakes.end();
+  return checker.end();
 }
 
 Json broadcast(RankContext& rank) {
   const Group& group = rank.require_group();
-  Mistakes mistakes;
+  TensorChecker checker;
   for (const auto type : kAll) {
     for (std::int64_t from = 0; from < group.size(); ++from)
-      mistakes.expect(
+      checker.expect(
           str(name_of_type(type), " from rank ", from),
           [&] { return group.broadcast(values_of_rank(group.rank(), type), from); },
           values_of_rank(from, type));
   }
-  return mistakes.end();
+  return checker.end();
 }
 
 Json pad_across_processes(RankContext& rank) {
   const Group& group = rank.require_group();
-  Mistakes mistakes;
+  TensorChecker checker;
   for (const auto type : kAll) {
     const at::Tensor own = rows_of_rank(group.rank(), type);
     const at::Tensor filling = at::zeros({group.size() - own.size(0), 2}, own.options());
-    mistakes.expect(
+    checker.expect(
         name_of_type(type), [&] { return group.pad_across_processes(own); },
         at::cat({own, filling}));
-    mistakes.expect(
+    checker.expect(
         name_of_type(type) + ", padded at the beginning",
         [&] { return group.pad_across_processes(own, 0, 0, /*pad_first=*/true); },
         at::cat({filling, own}));
   }
-  return mistakes.end();
+  return checker.end();
 }
 
 // Checks that no rank leaves the barrier before all have arrived.

@@ -23,7 +23,7 @@ Json form_group(RankContext& rank) {
 }
 
 CheckOutcome evaluate_group(RankContext& rank, const std::vector<Json>& facts) {
-  const double seconds = greatest(facts, "seconds");
+  const double seconds = max_value(facts, "seconds");
   return {str(facts.size(), " ranks in ", fixed(seconds * 1e3, 0), " ms, through the store at ",
               to_text(rank.store.store()), " over TLS"),
           {{"seconds", seconds}}};
@@ -87,7 +87,7 @@ CheckOutcome evaluate_process_execution(RankContext& rank, const std::vector<Jso
 
 std::vector<Check> checks_of_group() {
   return {
-      {"meeting", form_group, evaluate_group},
+      {"group", form_group, evaluate_group},
       {"process execution", process_execution, evaluate_process_execution},
   };
 }

@@ -70,10 +70,10 @@ struct ProbeLine {
 };
 
 std::optional<ProbeLine> parse_probe_line(const std::string& line) {
-  const std::size_t begin = line.find("part ");
+  const std::size_t begin = line.find("probe rank=");
   if (begin == line.npos) return std::nullopt;
   ProbeLine probe;
-  for (const std::string& word : split(line.substr(begin + 5), ' ')) {
+  for (const std::string& word : split(line.substr(begin + 6), ' ')) {
     const std::size_t equals = word.find('=');
     const std::string name = word.substr(0, equals);
     for (const auto& [known, value] : {std::pair{"rank", &probe.rank},
@@ -158,13 +158,13 @@ bool is_gone(std::int64_t process) {
   return !status || has_ended(status->state);
 }
 
-std::vector<std::int64_t> alive_of(std::vector<std::int64_t> processes) {
+std::vector<std::int64_t> filter_running(std::vector<std::int64_t> processes) {
   std::erase_if(processes, is_gone);
   return processes;
 }
 
-std::string nothing_left(double limit) {
-  Child launcher(launch_command(probe_command("stays"), {"-n", "2"}),
+std::string no_orphans(double limit) {
+  Child launcher(launch_command(probe_command("waits"), {"-n", "2"}),
                  {.drop_hasten_variables = true});
   const auto deadline = in(limit);
   std::vector<std::int64_t> processes;
@@ -181,9 +181,9 @@ std::string nothing_left(double limit) {
   }
   launcher.send(SIGKILL);
   const auto killed = Clock::now();
-  while (!alive_of(processes).empty() && Clock::now() < killed + kMaxTimeToEnd)
+  while (!filter_running(processes).empty() && Clock::now() < killed + kMaxTimeToEnd)
     std::this_thread::sleep_for(milliseconds(1));
-  const auto left = alive_of(processes);
+  const auto left = filter_running(processes);
   for (const std::int64_t process : left) kill(static_cast<pid_t>(process), SIGKILL);
   if (!left.empty())
     throw CheckFailed(str(left.size(),
@@ -215,7 +215,7 @@ std::string loopback_rendezvous(double limit) {
   const ChildOptions options{.variables = {str(kTokenVariable, "=", rendezvous::new_token())},
                              .drop_hasten_variables = true};
   const auto machine = [&](int rank) {
-    return launch_command(probe_command("tells"),
+    return launch_command(probe_command("prints"),
                           {"--num_machines", "2", "--machine_rank", str(rank), "--main_process_ip",
                            "127.0.0.1", "--main_process_port", str(port), "--nproc_per_node", "1"});
   };
@@ -264,8 +264,8 @@ struct MachineCheck {
 };
 
 constexpr MachineCheck checks[] = {
-    {"restart", restart},       {"first failure", first_failure},    {"nothing left", nothing_left},
-    {"strangers", wrong_token}, {"rendezvous", loopback_rendezvous}, {"watchdog", watchdog},
+    {"restart", restart},         {"first failure", first_failure},    {"no orphans", no_orphans},
+    {"wrong token", wrong_token}, {"rendezvous", loopback_rendezvous}, {"watchdog", watchdog},
 };
 
 }  // namespace

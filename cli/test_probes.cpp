@@ -7,6 +7,8 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "base/child_process.h"
+
 namespace hasten::cli {
 namespace {
 
@@ -29,12 +31,11 @@ int fails(const Worker& worker) {
 }
 
 [[noreturn]] void run_forever(const Worker& worker) {
-  const pid_t child = fork();
-  if (child == 0) {
+  const ChildProcess child({.signal_at_parent_end = 0}, [] {
     setsid();  // leaves the rank's group
     wait_forever();
-  }
-  print_probe_line(worker, child);
+  });
+  print_probe_line(worker, child.number());
   wait_forever();
 }
 
@@ -44,7 +45,7 @@ int fails(const Worker& worker) {
 void print_probe_line(const Worker& worker, pid_t child) {
   const auto now = std::chrono::steady_clock::now().time_since_epoch();
   std::printf(
-      "part rank=%lld world=%lld machine=%lld attempt=%lld port=%d pid=%d child=%d at=%lld\n",
+      "probe rank=%lld world=%lld machine=%lld attempt=%lld port=%d pid=%d child=%d at=%lld\n",
       static_cast<long long>(worker.rank), static_cast<long long>(worker.world_size),
       static_cast<long long>(worker.machine_rank), static_cast<long long>(worker.attempt),
       worker.master_port, static_cast<int>(getpid()), static_cast<int>(child),
@@ -56,7 +57,7 @@ int run_probe(const std::string& name) {
   const Worker worker = worker_of(config::whole_environment());
   if (name == "killed-once") return killed_once(worker);
   if (name == "fails") return fails(worker);
-  if (name == "stays") run_forever(worker);
+  if (name == "waits") run_forever(worker);
   print_probe_line(worker);
   return 0;
 }

@@ -25,7 +25,7 @@ using std::chrono::milliseconds;
 using Clock = std::chrono::steady_clock;
 
 constexpr milliseconds kLateRankSlack{3000};  // beyond the limit, as ranks are not quite in step
-constexpr std::size_t kLongestText = 2000;    // bytes; lines of up to 4096 stay whole in a pipe
+constexpr std::size_t kMaxTextBytes = 2000;   // bytes; lines of up to 4096 stay whole in a pipe
 
 std::string required_variable(const char* name) {
   const char* const value = std::getenv(name);
@@ -85,7 +85,7 @@ class RankRunner {
     if (is_main()) {
       TestResult result = combine_results(check, began);
       result.seconds = std::chrono::duration<double>(Clock::now() - began).count();
-      result.text.resize(std::min(result.text.size(), kLongestText));
+      result.text.resize(std::min(result.text.size(), kMaxTextBytes));
       report(result);
       failures_ += result.failed();
       store_.set(key + "next", Json{{"failures", failures_}, {"stop", is_aborted_}}.dump());

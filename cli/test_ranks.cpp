@@ -14,15 +14,15 @@ using Json = nlohmann::ordered_json;
 constexpr double kRankZeroSlack = 10;
 constexpr double kEndTimeout = 30;  // seconds for ranks that were asked to end
 
-class Ranks {
+class RankMonitor {
  public:
-  Ranks(const RanksRun& run, TestReport& report)
+  RankMonitor(const RankCheckOptions& run, TestReport& report)
       : run_(run), report_(report), launcher_(run.words, {.read_descriptor = kReportFile}) {}
 
   void run() {
     while (const auto line = launcher_.line(deadline())) handle_message(Json::parse(line->text));
     if (!launcher_.is_at_end()) return give_up();
-    const bool elsewhere = !main_rank_answers_ && (ended_ || run_.main_is_elsewhere);
+    const bool elsewhere = !main_rank_has_reported_ && (ended_ || run_.main_rank_is_remote);
     if (elsewhere) report_.show_only_failures();
     const int code = launcher_.wait(in(kEndTimeout)).value_or(-1);
     if (!ended_ || (code != 0 && !stopped_)) return fail_with(code);
@@ -40,13 +40,13 @@ class Ranks {
 
   // With several machines, only the launcher's own limits apply until the first message arrives.
   Clock::time_point deadline() const {
-    const bool waits = run_.several_machines && !main_rank_answers_;
+    const bool waits = run_.several_machines && !main_rank_has_reported_;
     return waits ? Clock::time_point::max() : in(run_.limit + kRankZeroSlack);
   }
 
   void handle_message(const Json& message) {
     if (message.contains("begin")) {
-      main_rank_answers_ = true;
+      main_rank_has_reported_ = true;
       current_check_ = message.at("begin");
     } else if (message.contains("end")) {
       ended_ = true;
@@ -76,16 +76,18 @@ class Ranks {
                    : str("hasten launch ended with code ", code, "; its output is above"));
   }
 
-  const RanksRun& run_;
+  const RankCheckOptions& run_;
   TestReport& report_;
   Child launcher_;
   std::string current_check_ = "start";
   std::int64_t failures_ = 0;
-  bool main_rank_answers_ = false, ended_ = false, stopped_ = false;
+  bool main_rank_has_reported_ = false, ended_ = false, stopped_ = false;
 };
 
 }  // namespace
 
-void check_ranks(const RanksRun& run, TestReport& report) { Ranks(run, report).run(); }
+void check_ranks(const RankCheckOptions& run, TestReport& report) {
+  RankMonitor(run, report).run();
+}
 
 }  // namespace hasten::cli

@@ -10,13 +10,13 @@
 
 namespace hasten::cli {
 
-struct RanksRun {
-  std::vector<std::string> words;  // the launcher's command line, this program first
-  double limit = 60;               // seconds for each check
-  bool several_machines = false;   // the launcher then limits how long the ranks wait at first
-  bool main_is_elsewhere = false;  // true if another machine is known to have rank 0
+struct RankCheckOptions {
+  std::vector<std::string> words;    // the launcher's command line, this program first
+  double limit = 60;                 // seconds for each check
+  bool several_machines = false;     // the launcher then limits how long the ranks wait at first
+  bool main_rank_is_remote = false;  // true if another machine is known to have rank 0
 };
 
-void check_ranks(const RanksRun& run, TestReport& report);
+void check_ranks(const RankCheckOptions& run, TestReport& report);
 
 }  // namespace hasten::cli

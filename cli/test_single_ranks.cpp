@@ -107,20 +107,20 @@ CheckOutcome evaluate_address(RankContext&, const std::vector<Json>& facts) {
 }
 
 // The threads of all ranks of one machine. Each rank may be bound to separate cores.
-struct ThreadsOfMachine {
+struct MachineThreads {
   std::string omp;
   std::int64_t threads = 0;
   std::set<int> cores;
 };
 
 CheckOutcome evaluate_threads(RankContext&, const std::vector<Json>& facts) {
-  std::map<std::int64_t, ThreadsOfMachine> machines;
+  std::map<std::int64_t, MachineThreads> machines;
   for (std::size_t rank = 0; rank < facts.size(); ++rank) {
     const Json& own = facts[rank];
     const std::string omp = own.at("omp");
     const auto threads = own.at("threads").get<std::int64_t>();
     expect_equal(str("threads of rank ", rank), str(threads), omp);
-    ThreadsOfMachine& machine = machines[own.at("machine")];
+    MachineThreads& machine = machines[own.at("machine")];
     if (machine.threads == 0) machine.omp = omp;
     expect_equal(str("OMP_NUM_THREADS of rank ", rank), omp, machine.omp);
     machine.threads += threads;

@@ -28,7 +28,7 @@ Json product(RankContext& rank) {
 
 CheckOutcome evaluate_product(RankContext&, const std::vector<Json>& facts) {
   return {str("chip ", values_of(facts, "chip"), ", open after ",
-              fixed(greatest(facts, "seconds"), 1), " s; a matrix product equals the CPU's"),
+              fixed(max_value(facts, "seconds"), 1), " s; a matrix product equals the CPU's"),
           {{"chips", values_of(facts, "chip")}}};
 }
 

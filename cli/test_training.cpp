@@ -20,13 +20,13 @@ AcceleratorOptions on_cpu(const DataLoaderConfiguration& loaders = {}) {
   return {.cpu = true, .dataloader_config = loaders};
 }
 
-struct Numbers {
+struct IndexDataset {
   std::int64_t count;
   std::int64_t size() const { return count; }
   at::Tensor get(std::int64_t row) const { return at::full({1}, row, at::kLong); }
 };
 
-std::vector<std::int64_t> counted(std::int64_t length) {
+std::vector<std::int64_t> make_range(std::int64_t length) {
   std::vector<std::int64_t> numbers(static_cast<std::size_t>(length));
   std::iota(numbers.begin(), numbers.end(), 0);
   return numbers;
@@ -41,7 +41,7 @@ std::vector<std::int64_t> numbers_in(const at::Tensor& tensor) {
 Json split(RankContext& rank) {
   const Group& group = rank.require_group();
   for (const std::int64_t length : {std::int64_t{0}, std::int64_t{1}, 3 * group.size() + 1}) {
-    const auto all = counted(length);
+    const auto all = make_range(length);
     const auto own = split_between_processes(all, rank.process);
     const auto of_tensor = split_between_processes(at::arange(length), rank.process);
     if (numbers_in(of_tensor) != own)
@@ -70,7 +70,7 @@ Json trigger(RankContext& rank) {
 // Returns the rows of an epoch of such a loader, in order, from all processes.
 std::vector<std::int64_t> epoch_of(Accelerator& accelerator, std::int64_t rows,
                                    const LoaderOptions& options) {
-  auto raw = make_loader(Numbers{rows}, options);
+  auto raw = make_loader(IndexDataset{rows}, options);
   auto [loader] = accelerator.prepare(raw);
   std::vector<std::int64_t> seen;
   for (auto& batch : loader) {
@@ -88,12 +88,12 @@ Json data(RankContext& rank) {
   for (Accelerator* const accelerator : {&plain, &splitting, &dispatching, &both}) {
     const LoaderOptions in_order{.batch_size = 2 * world};
     const LoaderOptions shuffled{.batch_size = 2 * world, .shuffle = true, .seed = 5};
-    if (epoch_of(*accelerator, 8 * world * world, in_order) != counted(8 * world * world))
+    if (epoch_of(*accelerator, 8 * world * world, in_order) != make_range(8 * world * world))
       throw CheckFailed("the rows are not in the dataset's order");
     auto rows = epoch_of(*accelerator, 8 * world * world, shuffled);
     const bool is_shuffled = !std::is_sorted(rows.begin(), rows.end());
     std::sort(rows.begin(), rows.end());
-    if (!is_shuffled || rows != counted(8 * world * world))
+    if (!is_shuffled || rows != make_range(8 * world * world))
       throw CheckFailed("a shuffled pass does not return each row exactly once");
   }
   return {};
@@ -105,7 +105,8 @@ Json metrics(RankContext& rank) {
   for (std::int64_t rows = 1; rows <= 4 * world + 1; ++rows) {
     const auto seen = epoch_of(accelerator, rows, {.batch_size = 2});
     expect_equal(str("rows counted of ", rows), static_cast<std::int64_t>(seen.size()), rows);
-    if (seen != counted(rows)) throw CheckFailed(str("some of ", rows, " rows are counted twice"));
+    if (seen != make_range(rows))
+      throw CheckFailed(str("some of ", rows, " rows are counted twice"));
   }
   return {};
 }
@@ -176,7 +177,7 @@ CheckOutcome evaluate_metrics(RankContext&, const std::vector<Json>& facts) {
 }
 CheckOutcome evaluate_training(RankContext&, const std::vector<Json>& facts) {
   return {str(kSteps, " steps from different weights give those of a single process"),
-          {{"difference", greatest(facts, "difference")}}};
+          {{"difference", max_value(facts, "difference")}}};
 }
 
 }  // namespace

@@ -7,12 +7,12 @@
 #include <cstdio>
 #include <cstring>
 
+#include "core_commands.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
 #include "hasten/launch/slurm_script.h"
 #include "launch/exec_arguments.h"
 #include "launch/programs.h"
-#include "light_commands.h"
 #include "options/help.h"
 
 namespace hasten::cli {
@@ -39,7 +39,7 @@ int tpu_config(int argc, char** argv) {
     std::fputs(tpu_config_help(config::terminal_width()).c_str(), stdout);
     return 0;
   }
-  const std::vector<std::string> words = gcloud_words(run);
+  const std::vector<std::string> words = gcloud_command(run);
   if (run.options.dry_run) {
     std::vector<std::string> quoted;
     for (const std::string& word : words) quoted.push_back(shell_word(word));

@@ -41,7 +41,7 @@ std::string shape_text(const std::vector<std::int64_t>& sizes) {
 void print_loaded_model(const LoadedModel& loaded, const TrainOptions& options) {
   std::int64_t parameters = 0;
   for (const at::Tensor& parameter : loaded.model->parameters()) parameters += parameter.numel();
-  print_line(str(loaded.model->name(), ": ", grouped(parameters), " parameters",
+  print_line(str(loaded.model->name(), ": ", group_thousands(parameters), " parameters",
                  loaded.random ? ", random weights" : " from " + options.model,
                  loaded.model->problem_type() == "regression" ? ", regression" : ""));
   if (!loaded.report.missing.empty())
@@ -60,7 +60,7 @@ void print_loaded_model(const LoadedModel& loaded, const TrainOptions& options) 
 
 // Prints what the Hugging Face Trainer prints before the first step.
 void print_plan(const TrainingArguments& args, std::int64_t rows, std::int64_t processes) {
-  print_line(str("***** Running training *****\n  Num examples = ", grouped(rows),
+  print_line(str("***** Running training *****\n  Num examples = ", group_thousands(rows),
                  "\n  Processes = ", processes,
                  args.elastic_ranks > 0 ? str("\n  Virtual ranks = ", args.elastic_ranks) : "",
                  "\n  Instantaneous batch size per device = ",
@@ -120,7 +120,7 @@ bool nothing_was_trained(const Trainer& trainer, const TrainOutput& result) {
   return result.steps == 0 && result.global_step > 0 && !model_is_unsaved(trainer);
 }
 
-struct Trained {
+struct TrainingResult {
   TrainOutput result;
   bool saved = false;
   int exit_code() const {
@@ -130,10 +130,10 @@ struct Trained {
 
 // Trains until the end or a signal. A signal ends the run after the current step, and the model is
 // saved.
-Trained train_until_signal(Trainer& trainer) {
+TrainingResult train_until_signal(Trainer& trainer) {
   const auto stop = std::make_shared<StopOnSignal>();
   trainer.add_callback(stop);
-  Trained out{.result = trainer.train()};
+  TrainingResult out{.result = trainer.train()};
   out.saved = !nothing_was_trained(trainer, out.result);
   if (out.saved) save(trainer, out.result);
   stop->restore_handlers();
@@ -142,8 +142,8 @@ Trained train_until_signal(Trainer& trainer) {
   return out;
 }
 
-Trained train_and_evaluate(Trainer& trainer, bool evaluates) {
-  Trained trained = train_until_signal(trainer);
+TrainingResult train_and_evaluate(Trainer& trainer, bool evaluates) {
+  TrainingResult trained = train_until_signal(trainer);
   if (trained.saved && evaluates && trained.exit_code() == 0) evaluate(trainer);
   if (!trainer.is_world_process_zero()) return trained;
   if (trained.saved) {
@@ -163,7 +163,7 @@ int run_trainer(Trainer& trainer, const TrainConfiguration& run, std::int64_t ro
   if (run.arguments.do_train) {
     if (trainer.is_world_process_zero() && !quiet)
       print_plan(trainer.args(), rows, trainer.accelerator().process().num_processes);
-    const Trained trained = train_and_evaluate(trainer, eval && run.arguments.do_eval);
+    const TrainingResult trained = train_and_evaluate(trainer, eval && run.arguments.do_eval);
     if (!trained.saved || trained.exit_code() != 0) return trained.exit_code();
   } else if (run.arguments.do_eval) {
     evaluate(trainer);
@@ -173,17 +173,17 @@ int run_trainer(Trainer& trainer, const TrainConfiguration& run, std::int64_t ro
 }
 
 // Stores the configuration of a run next to its hash chain, for `hasten verify`.
-class KeepsConfiguration : public TrainerCallback {
+class ConfigurationSaver : public TrainerCallback {
  public:
-  explicit KeepsConfiguration(const TrainConfiguration& run) {
+  explicit ConfigurationSaver(const TrainConfiguration& run) {
     std::vector<config::ResolvedValue> values;
     for (const config::ResolvedValue& value : run.values) {
-      const bool is_of_the_call = value.name == "config_file" || value.name == "print_config" ||
+      const bool is_call_option = value.name == "config_file" || value.name == "print_config" ||
                                   value.name == "resume_from_checkpoint" ||
                                   value.name == "overwrite_output_dir" || value.name == "dashboard";
-      if (!is_of_the_call) values.push_back(value);
+      if (!is_call_option) values.push_back(value);
     }
-    text_ = config::resolved_text(values, config::Show::all);
+    text_ = config::resolved_text(values, config::ValueFilter::all);
   }
   void on_train_begin(const TrainerEvent& event, TrainerControl&) override {
     if (event.args.hash_chain_steps == 0 || !event.state.is_world_process_zero) return;
@@ -221,10 +221,10 @@ void adapt(torch::nn::Module& model, const TrainOptions& options, bool prints) {
     trained += parameter.requires_grad() ? parameter.numel() : 0;
   }
   if (!prints) return;
-  print_line(str("  adapter",
-                 layers > 0 ? str(" of ", layers, " layers") : " from " + options.lora_adapter,
-                 ": trains ", grouped(trained), " of ", grouped(all), " parameters (",
-                 fixed(100.0 * static_cast<double>(trained) / static_cast<double>(all), 2), " %)"));
+  print_line(str(
+      "  adapter", layers > 0 ? str(" of ", layers, " layers") : " from " + options.lora_adapter,
+      ": trains ", group_thousands(trained), " of ", group_thousands(all), " parameters (",
+      fixed(100.0 * static_cast<double>(trained) / static_cast<double>(all), 2), " %)"));
 }
 
 // Trains a model that Python has exported.
@@ -245,7 +245,7 @@ int train_exported(const TrainConfiguration& run) {
   if (worker.rank == 0) {
     std::int64_t parameters = 0;
     for (const at::Tensor& parameter : model->parameters()) parameters += parameter.numel();
-    print_line(str(options.model, ": ", grouped(parameters), " parameters, inputs ",
+    print_line(str(options.model, ": ", group_thousands(parameters), " parameters, inputs ",
                    join(model->input_names(), ", "), ", outputs ",
                    join(model->output_names(), ", ")));
   }
@@ -255,7 +255,7 @@ int train_exported(const TrainConfiguration& run) {
                    .eval_dataset = files.eval(),
                    .compute_loss = files.compute_loss(),
                    .compute_metrics = files.compute_metrics(),
-                   .callbacks = {progress_of(run), std::make_shared<KeepsConfiguration>(run)},
+                   .callbacks = {progress_of(run), std::make_shared<ConfigurationSaver>(run)},
                    .extra_files = files.extra_files()});
   return run_trainer(trainer, run, files.train().size(), files.eval());
 }
@@ -280,7 +280,7 @@ int train(int argc, char** argv) {
   TrainerParts parts{.train_dataset = files->train(*loaded.model),
                      .eval_dataset = files->eval(*loaded.model),
                      .compute_metrics = files->metrics(*loaded.model),
-                     .callbacks = {progress_of(run), std::make_shared<KeepsConfiguration>(run)},
+                     .callbacks = {progress_of(run), std::make_shared<ConfigurationSaver>(run)},
                      .extra_files = files->tokenizer_files()};
   const TrainerDataset eval = parts.eval_dataset;
   const std::int64_t rows = parts.train_dataset.size();

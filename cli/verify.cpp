@@ -8,11 +8,11 @@
 
 #include "child.h"
 #include "commands/diff_options.h"
+#include "core_commands.h"
 #include "hasten/base/error.h"
 #include "hasten/base/files.h"
 #include "hasten/base/text.h"
 #include "hasten/checkpoint/checkpoint_folders.h"
-#include "light_commands.h"
 
 namespace hasten::cli {
 namespace {

@@ -10,11 +10,11 @@
 
 namespace hasten::cli {
 
-inline void report_written(const std::string& target, const TensorDict& weights) {
+inline void print_written_weights(const std::string& target, const TensorDict& weights) {
   std::int64_t parameters = 0;
   for (const auto& [name, tensor] : weights) parameters += tensor.numel();
-  std::cout << str("Written to ", target, ": ", weights.size(), " tensors, ", grouped(parameters),
-                   " parameters\n");
+  std::cout << str("Written to ", target, ": ", weights.size(), " tensors, ",
+                   group_thousands(parameters), " parameters\n");
 }
 
 }  // namespace hasten::cli

@@ -66,7 +66,7 @@ def bert_large_on_gpus():
     def cells(device, precision):
         report = estimate(*BERT_LARGE, "--device", device, "--precision", precision)
         gpu = report["memory"]["gpu"]
-        return f"{(gpu['reserved'] + gpu['context']) / 1e9:.2f} GB", f"{1000 * report['least_step_seconds']:.0f} ms"
+        return f"{(gpu['reserved'] + gpu['context']) / 1e9:.2f} GB", f"{1000 * report['min_step_seconds']:.0f} ms"
     return markdown(["Device", "float: memory", "float: shortest step", "bf16: memory", "bf16: shortest step"],
                     [[device, *cells(device, "fp32"), *cells(device, "bf16")] for device in TYPICAL])
 
@@ -79,7 +79,7 @@ def before_and_after(variants, *words):
     reports = [(title, estimate(*words, *more)["memory"]) for title, more in variants]
     rows = [[title, *(f"{memory['at_peak'][name]:,}" for _, memory in reports)] for name, title in COMPONENTS.items()]
     rows.append(["**peak**", *(f"**{memory['peak']:,}**" for _, memory in reports)])
-    rows.append(["most activations at any time", *(f"{memory['most']['activations']:,}" for _, memory in reports)])
+    rows.append(["most activations at any time", *(f"{memory['max_bytes']['activations']:,}" for _, memory in reports)])
     if "gpu" in reports[0][1]:
         rows.append(["needed on the GPU", *(f"{(memory['gpu']['reserved'] + memory['gpu']['context']) / 1e9:.2f} GB" for _, memory in reports)])
     return markdown(["Bytes at the peak", *(title for title, _ in reports)], rows)
@@ -107,7 +107,7 @@ def float16_on_gpus():
             return ["-"]
         report = estimate(*BERT_LARGE, "--device", device, *words)
         memory = (report["memory"]["gpu"]["reserved"] + report["memory"]["gpu"]["context"]) / 1e9
-        step = f"{1000 * report['least_step_seconds']:.0f} ms"
+        step = f"{1000 * report['min_step_seconds']:.0f} ms"
         return [step] if "--tf32" in words else [f"{memory:.2f} GB", step]
     return markdown(["Device", "float: memory", "float: step", "tf32: step", "fp16: memory", "fp16: step"],
                     [[device, *(cell for words in variants.values() for cell in cells(device, words))] for device in TYPICAL])

@@ -13,7 +13,7 @@
 #include "hasten/tpu/anatomy/dry_tpu.h"
 #include "prepare/accelerator_setup.h"
 #include "prepare/accelerator_state.h"
-#include "prepare/gather_counted.h"
+#include "prepare/gather_uneven_rows.h"
 #include "prepare/metrics.h"
 #include "prepare/state_checkpoint.h"
 #include "prepare/window_state.h"
@@ -56,12 +56,12 @@ Accelerator::Accelerator(AcceleratorOptions options) {
   // Throws before the processes form their group.
   trackers_ = std::make_shared<TrackerSet>(options.log_with, options.logging_dir, is_main);
   check_project(options.project_config);
-  if (hasten_accelerator_begins != nullptr) hasten_accelerator_begins();
+  if (hasten_on_accelerator_begin != nullptr) hasten_on_accelerator_begin();
   state_ = make_accelerator_state(options, DryRun::active());
   project_ = options.project_config;
   const std::shared_ptr<StepObservers> observers(state_, &state_->observers);
   if (DryTpu* const dry = DryTpu::active()) dry->listen_to(*observers);
-  if (hasten_accelerator_constructed != nullptr) hasten_accelerator_constructed(observers);
+  if (hasten_on_accelerator_constructed != nullptr) hasten_on_accelerator_constructed(observers);
 }
 
 DeferredScalar Accelerator::clip_grad_norm_(const std::vector<at::Tensor>& parameters,
@@ -107,7 +107,7 @@ void Accelerator::backward(const at::Tensor& loss, double items, const BackwardO
 
 void Accelerator::init_trackers(const std::string& project,
                                 const TrackedConfiguration& configuration) {
-  require_all("init_trackers");
+  require_all_have_data("init_trackers");
   // The other processes start trackers that store nothing and cannot fail.
   if (!is_main_process()) trackers_->start(project, configuration);
   once(group(), is_main_process(), [&] { trackers_->start(project, configuration); });
@@ -146,14 +146,15 @@ CheckpointHook Accelerator::register_load_state_pre_hook(CheckpointFunction func
 
 void Accelerator::save_module(const torch::nn::Module& module, const std::filesystem::path& folder,
                               const SaveModuleOptions& options) const {
-  require_all("save_model");
+  require_all_have_data("save_model");
   once(group(), is_main_process(), [&] { save_weights(module, folder, options); });
 }
 
-LoadedNames Accelerator::load_module(torch::nn::Module& module, const std::filesystem::path& folder,
-                                     const LoadModuleOptions& options) const {
-  require_all("load_model");
-  LoadedNames names;
+IncompatibleNames Accelerator::load_module(torch::nn::Module& module,
+                                           const std::filesystem::path& folder,
+                                           const LoadModuleOptions& options) const {
+  require_all_have_data("load_model");
+  IncompatibleNames names;
   once(group(), true, [&] { names = load_weights(module, folder, options); });
   return names;
 }
@@ -170,7 +171,7 @@ double Accelerator::elastic_loss() const {
 }
 
 double Accelerator::elastic_sum(const std::vector<double>& of_own_ranks) const {
-  const std::int64_t expected = state_->elastic ? state_->elastic->turns() : 0;
+  const std::int64_t expected = state_->elastic ? state_->elastic->ranks_per_process() : 0;
   if (!state_->elastic || std::ssize(of_own_ranks) != expected) {
     throw UsageError(
         "prepare.elastic-loop",
@@ -206,8 +207,9 @@ void Accelerator::restore_loss_scale(const std::optional<LossScalePosition>& sav
   state_->scaling->restore(*saved);
 }
 
-void Accelerator::stepped() {
-  state_->refuse_with_scaled_losses("stepped(), for an optimizer that is not prepared,");
+void Accelerator::mark_gradients_used() {
+  state_->refuse_with_scaled_losses(
+      "mark_gradients_used(), for an optimizer that is not prepared,");
   state_->accumulation.mark_gradients_used();
 }
 
@@ -249,7 +251,7 @@ SynchronizationScope Accelerator::exchange_now(const torch::nn::Module* model) c
 }
 
 AutocastGuard Accelerator::autocast() const {
-  state_->note_forward();
+  state_->count_forward_pass();
   return AutocastGuard(state_->precision, device().type());
 }
 
@@ -259,20 +261,22 @@ const ProcessState& Accelerator::process() const { return state_->process; }
 
 const Group& Accelerator::group() const { return state_->group; }
 
-void Accelerator::require_all(const char* call) const { state_->gradients.require_all(call); }
+void Accelerator::require_all_have_data(const char* call) const {
+  state_->gradients.require_all_have_data(call);
+}
 
 at::Tensor Accelerator::gather_real_rows(const at::Tensor& tensor) const {
   return hasten::gather_for_metrics(tensor, *state_);
 }
 
 at::Tensor Accelerator::gather_rows(const at::Tensor& rows) const {
-  require_all("gather_rows");
+  require_all_have_data("gather_rows");
   if (group().size() == 1) return rows;
-  return *gather_counted(rows, rows.size(0), group());
+  return *gather_uneven_rows(rows, rows.size(0), group());
 }
 
 void Accelerator::wait_for_everyone() const {
-  require_all("wait_for_everyone");
+  require_all_have_data("wait_for_everyone");
   group().barrier();
 }
 
@@ -283,7 +287,7 @@ void Accelerator::drop_windows() { state_->drop_windows(); }
 void Accelerator::set_trigger() { state_->trigger = true; }
 
 bool Accelerator::check_trigger() {
-  require_all("check_trigger");
+  require_all_have_data("check_trigger");
   const bool seen = group().reduce(at::full({1}, state_->trigger ? 1.0 : 0.0)).item<double>() > 0;
   state_->trigger = state_->trigger && !seen;
   return seen;

@@ -57,7 +57,7 @@ void print_components(const Report& report) {
   for (std::size_t i = 0; i < anatomy::kComponents; ++i) {
     const std::int64_t bytes = report.memory.at_peak[i];
     rows.push_back(
-        {std::string(name_of(static_cast<anatomy::Component>(i))), grouped(bytes),
+        {std::string(name_of(static_cast<anatomy::Component>(i))), group_thousands(bytes),
          fixed(static_cast<double>(bytes) / static_cast<double>(report.memory.parameters), 2)});
   }
   std::cout << table({"component", "bytes", "per parameter"}, rows);

@@ -34,9 +34,9 @@ struct TrainingSetup {
 };
 
 // Keeps the input of each softmax until its gradient is computed, as PyTorch's graph did.
-class KeepSoftmaxInputs {
+class SoftmaxInputHolder {
  public:
-  KeepSoftmaxInputs() {
+  SoftmaxInputHolder() {
     kept().clear();
     handle_ = at::addThreadLocalCallback(
         at::RecordFunctionCallback(
@@ -49,7 +49,7 @@ class KeepSoftmaxInputs {
             .needsInputs(true)
             .scopes({at::RecordScope::FUNCTION}));
   }
-  ~KeepSoftmaxInputs() {
+  ~SoftmaxInputHolder() {
     at::removeCallback(handle_);
     kept().clear();
   }
@@ -85,7 +85,7 @@ Stages predict(const TrainingSetup& setup) {
   } else {
     optimizer = std::make_unique<torch::optim::AdamW>(model->parameters());
   }
-  std::optional<KeepSoftmaxInputs> keep;
+  std::optional<SoftmaxInputHolder> keep;
   if (setup.keeps_softmax_input) keep.emplace();
   for (int step = 0; step < 3; ++step) {
     for (std::int64_t i = 0; i < setup.accumulated; ++i) {
@@ -105,13 +105,13 @@ Stages predict(const TrainingSetup& setup) {
 }
 
 std::string change(std::int64_t from, std::int64_t to) {
-  return str(to < from ? "-" : "+", grouped(std::abs(to - from)));
+  return str(to < from ? "-" : "+", group_thousands(std::abs(to - from)));
 }
 
 std::vector<std::string> comparison(const std::string& what, std::int64_t page,
                                     std::int64_t prediction) {
   const double error = 100.0 * static_cast<double>(prediction - page) / static_cast<double>(page);
-  return {what, grouped(page), grouped(prediction),
+  return {what, group_thousands(page), group_thousands(prediction),
           (error < 0 ? "" : "+") + fixed(error, 1) + " %"};
 }
 
@@ -120,7 +120,8 @@ void print_measured() {
   std::cout << "BERT-large, 512 tokens per row, float, AdamW, on a V100 with 16 GB; MiB as "
                "reported by nvidia-smi\n\n"
             << table({"", "page", "predicted", ""},
-                     {{"after the first tensor", grouped(kFirstTensor), "", "taken from the page"},
+                     {{"after the first tensor", group_thousands(kFirstTensor), "",
+                       "taken from the page"},
                       comparison("added by the model", kWithModel - kFirstTensor,
                                  whole.with_model - whole.first_tensor),
                       comparison("after training, batches of 4", kAfterTraining,
@@ -133,10 +134,10 @@ void print_changes_since() {
   TrainingSetup setup;
   std::int64_t before = predict(setup).after_training;
   std::vector<std::vector<std::string>> rows = {
-      {"the page's program, batches of 4", "", grouped(before)}};
+      {"the page's program, batches of 4", "", group_thousands(before)}};
   const auto add = [&](const std::string& name) {
     const std::int64_t now = predict(setup).after_training;
-    rows.push_back({name, change(before, now), grouped(now)});
+    rows.push_back({name, change(before, now), group_thousands(now)});
     before = now;
   };
   setup.keeps_softmax_input = false;

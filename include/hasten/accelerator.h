@@ -152,7 +152,7 @@ class HASTEN_API Accelerator {
   // Marks the gradients of the latest window as used. If the optimizer is not prepared, the loop
   // calls it after each step. Throws UsageError "prepare.scaled-losses" with fp16: prepare the
   // optimizer.
-  void stepped();
+  void mark_gradients_used();
   std::int64_t gradient_accumulation_steps() const;
   // Sets the maximum number of micro-batches in a window, and drops open windows.
   void set_gradient_accumulation_steps(std::int64_t steps);
@@ -172,7 +172,7 @@ class HASTEN_API Accelerator {
   // there is no function, and "prepare.elastic-loop" with elastic ranks.
   template <class Model>
   TrainingStep training_step(const PreparedModel<Model>& model, const PreparedOptimizer& optimizer,
-                             ComputeLoss compute_loss, const TrainingStepOptions& options = {}) {
+                             LossFunction compute_loss, const TrainingStepOptions& options = {}) {
     return TrainingStep(state_, model.unwrap(), optimizer, std::move(compute_loss), options);
   }
   template <class Model>
@@ -261,7 +261,7 @@ class HASTEN_API Accelerator {
   const Group& group() const;
   template <TensorBatch Batch>
   Batch gather(const Batch& batch) const {
-    require_all("gather");
+    require_all_have_data("gather");
     return hasten::gather(group(), batch);
   }
   // Gathers without the rows that only pad the last step or a static shape, so that a metric counts
@@ -284,13 +284,13 @@ class HASTEN_API Accelerator {
   at::Tensor gather_rows(const at::Tensor& rows) const;
   template <TensorBatch Batch>
   Batch reduce(const Batch& batch, Reduction reduction = Reduction::sum, double scale = 1.0) const {
-    require_all("reduce");
+    require_all_have_data("reduce");
     return hasten::reduce(group(), batch, reduction, scale);
   }
   template <TensorBatch Batch>
   Batch pad_across_processes(const Batch& batch, std::int64_t dim = 0, double pad_index = 0,
                              bool pad_first = false) const {
-    require_all("pad_across_processes");
+    require_all_have_data("pad_across_processes");
     return hasten::pad_across_processes(group(), batch, dim, pad_index, pad_first);
   }
   // Returns the part of this process; see hasten/process/split.h.
@@ -368,8 +368,8 @@ class HASTEN_API Accelerator {
   }
   // Loads weights from such a folder or file in every process. A collective.
   template <class Model>
-  LoadedNames load_model(const Model& model, const std::filesystem::path& folder,
-                         const LoadModuleOptions& options = {}) const {
+  IncompatibleNames load_model(const Model& model, const std::filesystem::path& folder,
+                               const LoadModuleOptions& options = {}) const {
     return load_module(module_of(model), folder, options);
   }
 
@@ -409,8 +409,8 @@ class HASTEN_API Accelerator {
   void add_object(std::shared_ptr<SavedObject> object);
   void save_module(const torch::nn::Module& module, const std::filesystem::path& folder,
                    const SaveModuleOptions& options) const;
-  LoadedNames load_module(torch::nn::Module& module, const std::filesystem::path& folder,
-                          const LoadModuleOptions& options) const;
+  IncompatibleNames load_module(torch::nn::Module& module, const std::filesystem::path& folder,
+                                const LoadModuleOptions& options) const;
 
   SynchronizationScope hold_back(const torch::nn::Module* model) const;
   SynchronizationScope exchange_now(const torch::nn::Module* model) const;
@@ -420,7 +420,7 @@ class HASTEN_API Accelerator {
   // Reports the tensors of a batch that has been moved to the device.
   void report_batch(const std::vector<at::Tensor>& tensors) const;
   // Throws if a process has run out of data (hasten/prepare/join.h).
-  void require_all(const char* call) const;
+  void require_all_have_data(const char* call) const;
   void remove_model(const torch::nn::Module* model);
   void drop_windows();
 

@@ -9,10 +9,10 @@ namespace {
 
 // A former name, which earlier versions of Accelerate's own `config` wrote, and the name that its
 // launch reads.
-struct Renamed {
+struct RenamedKey {
   std::string_view section, former, current;
 };
-constexpr Renamed kRenamed[] = {
+constexpr RenamedKey kRenamedKeys[] = {
     {"fp8_config", "amax_history_length", "amax_history_len"},
     {"fp8_config", "amax_compute_algorithm", "amax_compute_algo"},
     {"fp8_config", "optimization_level", "opt_level"},
@@ -109,7 +109,7 @@ constexpr GroupData kGroups[] = {
 };
 
 std::string current_name(const std::string& section, const std::string& name) {
-  for (const Renamed& each : kRenamed) {
+  for (const RenamedKey& each : kRenamedKeys) {
     if (each.section == section && each.former == name) return std::string(each.current);
   }
   return name;

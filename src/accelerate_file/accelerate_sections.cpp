@@ -15,7 +15,7 @@ namespace {
 
 const Kwargs kNoKwargs;
 
-const Kwargs& inside(const Assignment& assignment) {
+const Kwargs& kwargs_of(const Assignment& assignment) {
   const auto* kwargs = std::get_if<Kwargs>(&assignment.value);
   return kwargs ? *kwargs : kNoKwargs;
 }
@@ -27,7 +27,7 @@ const std::string& place_of(const Assignment& assignment, const std::string& key
 
 std::vector<std::string> names_inside(const Assignment& assignment) {
   std::vector<std::string> names;
-  for (const auto& [name, value] : inside(assignment).items()) names.push_back(name);
+  for (const auto& [name, value] : kwargs_of(assignment).items()) names.push_back(name);
   return names;
 }
 
@@ -46,11 +46,11 @@ void check_names(const Section& section, const Assignment& assignment) {
   const bool map = std::holds_alternative<Kwargs>(assignment.value);
   if (!map && is_set(assignment.value)) {
     throw ConfigError("config.bad-value",
-                      {.what = key_with_place(assignment.origin, section.name),
+                      {.what = key_with_location(assignment.origin, section.name),
                        .got = "'" + to_text(assignment.value) + "'",
                        .expected = "a map with keys such as " + section.names.front()});
   }
-  for (const auto& [key, value] : inside(assignment).items()) {
+  for (const auto& [key, value] : kwargs_of(assignment).items()) {
     if (!section.full_name(key).empty()) continue;
     throw ConfigError(
         "config.unknown-key",
@@ -110,7 +110,7 @@ class AccelerateKeyHandler {
     if (section) check_names(*section, assignment);
     if (!section && !find_group(assignment.key) && assignment.key != "compute_environment")
       return false;
-    taken_[assignment.key] = assignment;
+    accelerate_keys_[assignment.key] = assignment;
     return true;
   }
 
@@ -121,7 +121,7 @@ class AccelerateKeyHandler {
     const std::string text = to_text(fp16.value);
     const auto flag = is_set(fp16.value) ? parse_bool(text) : false;
     if (!flag) {
-      throw ConfigError("config.bad-value", {.what = key_with_place(fp16.origin, "fp16"),
+      throw ConfigError("config.bad-value", {.what = key_with_location(fp16.origin, "fp16"),
                                              .got = "'" + text + "'",
                                              .expected = "true or false"});
     }
@@ -129,21 +129,22 @@ class AccelerateKeyHandler {
       return assignment.key == "mixed_precision";
     });
     if (newer || !*flag) return std::nullopt;
-    notices_.push_back(key_with_place(fp16.origin, "fp16") + " is read as mixed_precision: fp16");
+    notices_.push_back(key_with_location(fp16.origin, "fp16") +
+                       " is read as mixed_precision: fp16");
     return Assignment{"mixed_precision", std::string("fp16"), fp16.origin, {}};
   }
 
-  const Assignment* taken(const std::string& key) const {
-    const auto found = taken_.find(key);
-    return found == taken_.end() ? nullptr : &found->second;
+  const Assignment* find_key(const std::string& key) const {
+    const auto found = accelerate_keys_.find(key);
+    return found == accelerate_keys_.end() ? nullptr : &found->second;
   }
 
   void check_environment() const {
-    const Assignment* const assignment = taken("compute_environment");
+    const Assignment* const assignment = find_key("compute_environment");
     if (!assignment || !is_set(assignment->value)) return;
     const std::string word = to_text(assignment->value);
     if (word == "LOCAL_MACHINE") return;
-    const std::string where = key_with_place(assignment->origin, "compute_environment");
+    const std::string where = key_with_location(assignment->origin, "compute_environment");
     if (word == "AMAZON_SAGEMAKER")
       throw_not_supported(where + " " + word,
                           "hasten launch starts processes on this machine only");
@@ -153,7 +154,7 @@ class AccelerateKeyHandler {
   }
 
   void check_keys(const Section& section) {
-    const Assignment* const assignment = taken(section.name);
+    const Assignment* const assignment = find_key(section.name);
     if (!assignment) return;
     if (!is_set(assignment->value)) {
       empty_.push_back(assignment);
@@ -161,13 +162,13 @@ class AccelerateKeyHandler {
     }
     if (section.name == "parallelism_config") reject_parallel_sizes(*assignment);
     if (section.name == "mpirun_config") reject_hostfile(*assignment);
-    notices_.push_back(str(key_with_place(assignment->origin, section.name), " (",
+    notices_.push_back(str(key_with_location(assignment->origin, section.name), " (",
                            join(names_inside(*assignment), ", "),
                            ") is ignored: ", section.reason));
   }
 
   void reject_parallel_sizes(const Assignment& assignment) const {
-    for (const auto& [key, value] : inside(assignment).items()) {
+    for (const auto& [key, value] : kwargs_of(assignment).items()) {
       if (!ends_with(key, "_size") || value.text() == "null") continue;
       const auto size = parse_integer(value.text());
       const std::string where = place_of(assignment, key) + ": " + key;
@@ -183,7 +184,7 @@ class AccelerateKeyHandler {
 
   void reject_hostfile(const Assignment& assignment) const {
     const std::string key = "mpirun_hostfile";
-    const std::string hosts = inside(assignment).text(key, "");
+    const std::string hosts = kwargs_of(assignment).text(key, "");
     if (hosts.empty() || hosts == "null") return;
     throw_not_supported(place_of(assignment, key) + ": " + key,
                         "start the program with mpirun directly");
@@ -202,13 +203,14 @@ class AccelerateKeyHandler {
   // exceptions.
   void check_pod_keys() {
     for (const char* name : {"tpu_use_cluster", "tpu_vm"}) {
-      const Assignment* const assignment = taken(name);
+      const Assignment* const assignment = find_key(name);
       if (assignment && is_set(assignment->value))
-        throw_not_supported(key_with_place(assignment->origin, name), kOverSshReason);
+        throw_not_supported(key_with_location(assignment->origin, name), kOverSshReason);
     }
-    const Assignment* const sudo = taken("tpu_use_sudo");
+    const Assignment* const sudo = find_key("tpu_use_sudo");
     if (sudo && is_set(sudo->value))
-      notices_.push_back(key_with_place(sudo->origin, sudo->key) + " is ignored: " + kSudoReason);
+      notices_.push_back(key_with_location(sudo->origin, sudo->key) +
+                         " is ignored: " + kSudoReason);
   }
 
   void check_keys(const KeyGroup& group) {
@@ -216,7 +218,7 @@ class AccelerateKeyHandler {
     std::vector<std::string> names;
     std::string where;
     for (const std::string& name : group.names) {
-      const Assignment* const assignment = taken(name);
+      const Assignment* const assignment = find_key(name);
       if (!assignment || !is_set(assignment->value)) continue;
       if (name == "main_training_function" && to_text(assignment->value) == "main") continue;
       if (names.empty()) where = assignment->origin.where;
@@ -229,7 +231,7 @@ class AccelerateKeyHandler {
 
   const OptionTable& table_;
   std::vector<std::string>& notices_;
-  std::map<std::string, Assignment> taken_;
+  std::map<std::string, Assignment> accelerate_keys_;
   std::vector<const Assignment*> empty_;
   bool tpus_ = false;  // true if distributed_type means TPUs
 };

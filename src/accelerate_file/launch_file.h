@@ -5,7 +5,7 @@
 //   // For the GPUs, TPUs or CPU found here:
 //   config::LaunchFile file = config::launch_file_for(config::installed_gpus().size(),
 //                                                     config::installed_tpus().size());
-//   file.mixed_precision = LaunchPrecision::bf16;
+//   file.mixed_precision = Precision::bf16;
 //   config::write_launch_file(path, config::launch_file_text(file, /*json=*/false));
 //   const config::UpdatedFile now = config::updated_launch_file(read_configuration(path), path);
 //
@@ -37,7 +37,7 @@ struct LaunchFile {
   std::int64_t num_processes = 1;  // On all machines together.
   std::string gpu_ids = "all";
   bool enable_cpu_affinity = false;
-  LaunchPrecision mixed_precision = LaunchPrecision::no;
+  Precision mixed_precision = Precision::no;
   bool debug = false;
   // Processes run on TPUs; use_cpu and gpu_ids have no effect then. The options from here to
   // command_file are written only with TPUs.

@@ -92,15 +92,15 @@ std::string text_of(const Document& value) {
 void reject_sagemaker(const std::vector<Assignment>& keys) {
   for (const Assignment& key : keys) {
     if (key.key == "compute_environment" && to_text(key.value) == "AMAZON_SAGEMAKER")
-      throw_not_supported(key_with_place(key.origin, key.key) + " AMAZON_SAGEMAKER",
+      throw_not_supported(key_with_location(key.origin, key.key) + " AMAZON_SAGEMAKER",
                           "hasten config default writes a file for this machine");
   }
 }
 
-class Update {
+class LaunchFileUpdater {
  public:
-  // `table` describes the options of launch, and outlives the update.
-  Update(const OptionTable& table, Document before, bool json)
+  // `table` describes the options of launch, and outlives the updater.
+  LaunchFileUpdater(const OptionTable& table, Document before, bool json)
       : table_(table), before_(std::move(before)), json_(json) {}
 
   UpdatedFile run() {
@@ -121,7 +121,7 @@ class Update {
     if (const KeyGroup* group = find_group(key)) return drop(key, "it is " + group->reason);
     if (key == "fp16") return take_fp16(value);
     if (value.is_null()) return drop(key, "it has no value");
-    after_[key] = typed(key, value);
+    after_[key] = to_option_type(key, value);
     if (after_[key] != value)
       changes_.push_back(str(key, ": '", text_of(value), "' is now ", text_of(after_[key])));
   }
@@ -137,7 +137,7 @@ class Update {
     if (!tpus) return drop(key, str("it is ", kTpuReason));
     if (key == "tpu_use_sudo") return drop(key, kSudoReason);
     if (!has_content(value)) return drop(key, "it has no value");
-    after_[key] = typed(key, value);
+    after_[key] = to_option_type(key, value);
     if (after_[key] != value)
       changes_.push_back(str(key, ": '", text_of(value), "' is now ", text_of(after_[key])));
   }
@@ -158,7 +158,7 @@ class Update {
   }
 
   // `use_cpu: 'no'` is false for launch but true for Accelerate, so it becomes a boolean.
-  Document typed(const std::string& key, const Document& value) const {
+  Document to_option_type(const std::string& key, const Document& value) const {
     const Option* const option = table_.find(key);
     if (option == nullptr || !value.is_string()) return value;
     if (option->kind == Kind::boolean) {
@@ -241,7 +241,7 @@ UpdatedFile updated_launch_file(const std::string& text, const std::string& path
   const auto keys = json ? read_json(text, path) : read_yaml(text, path);
   check_accelerate_keys(table, keys);
   reject_sagemaker(keys);
-  return Update(table, read_document(text, path, keys, text_keys(table)), json).run();
+  return LaunchFileUpdater(table, read_document(text, path, keys, text_keys(table)), json).run();
 }
 
 }  // namespace hasten::config

@@ -32,7 +32,7 @@ CachingAllocator::Block* CachingAllocator::allocate(std::int64_t bytes) {
   const std::lock_guard lock(mutex_);
   const std::int64_t size = round_up(std::max(bytes, kMinBlock), kMinBlock);
   const bool small = size <= kMaxSmall;
-  Block wanted{.bytes = size, .address = -1, .small = small, .of_graph = records_graph_};
+  Block wanted{.bytes = size, .address = -1, .small = small, .in_graph_pool = records_graph_};
   Pool& pool = pool_of(wanted);
   const auto fitting = pool.lower_bound(&wanted);
   Block* block = nullptr;
@@ -69,7 +69,7 @@ CachingAllocator::Block* CachingAllocator::new_segment(std::int64_t bytes, bool 
   const std::int64_t address = lowest_address_;
   if (listener_) listener_(true, {.address = address, .bytes = bytes, .small = small});
   return new_block(
-      {.bytes = bytes, .address = address, .small = small, .of_graph = records_graph_});
+      {.bytes = bytes, .address = address, .small = small, .in_graph_pool = records_graph_});
 }
 
 // Keeps the first `bytes` bytes of the block and makes a free block of the rest.
@@ -78,7 +78,7 @@ void CachingAllocator::split(Block* block, std::int64_t bytes) {
                                  .address = block->address + bytes,
                                  .small = block->small,
                                  .free = true,
-                                 .of_graph = block->of_graph,
+                                 .in_graph_pool = block->in_graph_pool,
                                  .before = block,
                                  .after = block->after});
   if (rest->after) rest->after->before = rest;
@@ -106,7 +106,7 @@ void CachingAllocator::record_graph(bool is_recorded) {
 }
 
 void CachingAllocator::release_free_segments() {
-  for (Pool* pool : {&usual_.small, &usual_.large}) {
+  for (Pool* pool : {&default_pools_.small, &default_pools_.large}) {
     for (auto entry = pool->begin(); entry != pool->end();) {
       Block* const block = *entry;
       if (block->before || block->after) {

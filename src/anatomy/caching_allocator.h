@@ -42,7 +42,7 @@ class CachingAllocator {
   struct Block {
     std::int64_t bytes = 0;
     std::int64_t address = 0;  // a simulated address, unique in this object
-    bool small = false, free = false, of_graph = false;
+    bool small = false, free = false, in_graph_pool = false;
     Block *before = nullptr, *after = nullptr;  // neighbours in the segment, or null
   };
 
@@ -96,7 +96,7 @@ class CachingAllocator {
   };
 
   Pool& pool_of(const Block& block) {
-    Pools& pools = block.of_graph ? of_graphs_ : usual_;
+    Pools& pools = block.in_graph_pool ? graph_pools_ : default_pools_;
     return block.small ? pools.small : pools.large;
   }
   Block* new_block(const Block& block);
@@ -110,7 +110,7 @@ class CachingAllocator {
   std::function<void(bool is_taken, const Segment&)> listener_;
   std::deque<Block> blocks_;
   std::vector<Block*> unused_;  // elements of blocks_ that are not in use
-  Pools usual_, of_graphs_;
+  Pools default_pools_, graph_pools_;
   bool records_graph_ = false;
   std::int64_t lowest_address_ = std::int64_t{1} << 46;
   std::int64_t allocated_ = 0, reserved_ = 0, peak_allocated_ = 0, peak_reserved_ = 0;

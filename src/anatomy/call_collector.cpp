@@ -48,7 +48,7 @@ void set_figures(CollectedCall& call, const std::vector<c10::IValue>& arguments,
 }
 
 // The most bytes that the operands of a measured call may take.
-constexpr double kMostBytes = 256 << 20;
+constexpr double kMaxOperandBytes = 256 << 20;
 
 double bytes_of(const std::vector<c10::IValue>& arguments) {
   double bytes = 0;
@@ -83,19 +83,19 @@ std::vector<c10::IValue> with_shorter_lists(const std::vector<c10::IValue>& argu
 
 // Returns arguments that take little memory, by leaving out elements of lists. Returns an empty
 // vector if that is not possible.
-std::vector<c10::IValue> affordable(const std::vector<c10::IValue>& arguments) {
-  if (bytes_of(arguments) <= kMostBytes) return arguments;
+std::vector<c10::IValue> shorten_lists_to_limit(const std::vector<c10::IValue>& arguments) {
+  if (bytes_of(arguments) <= kMaxOperandBytes) return arguments;
   std::size_t length = 0;
   for (const c10::IValue& each : arguments)
     if (each.isTensorList()) length = std::max(length, each.toTensorList().size());
   for (std::size_t count = length / 2; count > 0; count /= 2) {
     std::vector<c10::IValue> shorter = with_shorter_lists(arguments, length, count);
-    if (bytes_of(shorter) <= kMostBytes) return shorter;
+    if (bytes_of(shorter) <= kMaxOperandBytes) return shorter;
   }
   return {};
 }
 
-constexpr int kLeastCalls = 3, kMostCalls = 20;
+constexpr int kMinTimedCalls = 3, kMaxTimedCalls = 20;
 // In a step, the operators between two calls replace the contents of a core's fast caches.
 // Therefore consecutive calls get different operands, which together take at least this many bytes.
 constexpr double kCachedBytes = 8 << 20;
@@ -112,11 +112,11 @@ torch::jit::Stack with_marked_rows(torch::jit::Stack operands) {
 }
 
 // Returns operands for consecutive calls.
-std::vector<torch::jit::Stack> rotating_stand_ins(const std::vector<c10::IValue>& arguments) {
+std::vector<torch::jit::Stack> rotating_operands(const std::vector<c10::IValue>& arguments) {
   const double sets = std::ceil(kCachedBytes / std::max(1.0, bytes_of(arguments)));
   std::vector<torch::jit::Stack> out;
-  for (int i = 0; i < kMostCalls && (i == 0 || i < sets); ++i)
-    out.push_back(with_marked_rows(stand_ins(arguments)));
+  for (int i = 0; i < kMaxTimedCalls && (i == 0 || i < sets); ++i)
+    out.push_back(with_marked_rows(zero_operands(arguments)));
   return out;
 }
 
@@ -141,7 +141,7 @@ void CallCollector::add(const c10::OperatorHandle& op, const std::vector<c10::IV
   calls_.emplace(signature, std::move(call));
 }
 
-double working_seconds() {
+double work_clock_seconds() {
   timespec now{};
   clock_gettime(at::get_num_threads() == 1 ? CLOCK_THREAD_CPUTIME_ID : CLOCK_MONOTONIC, &now);
   return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
@@ -149,17 +149,17 @@ double working_seconds() {
 
 double measured_seconds(const CollectedCall& call, double budget) {
   const torch::NoGradGuard no_grad;
-  const std::vector<c10::IValue> arguments = affordable(call.arguments);
+  const std::vector<c10::IValue> arguments = shorten_lists_to_limit(call.arguments);
   if (arguments.empty()) return 0;
   double least = 0, all = 0;
   try {
-    const std::vector<torch::jit::Stack> operands = rotating_stand_ins(arguments);
-    for (int i = 0; i < kMostCalls && (i < kLeastCalls || all < budget); ++i) {
+    const std::vector<torch::jit::Stack> operands = rotating_operands(arguments);
+    for (int i = 0; i < kMaxTimedCalls && (i < kMinTimedCalls || all < budget); ++i) {
       torch::jit::Stack stack = operands[static_cast<std::size_t>(i) % operands.size()];
-      const double before = working_seconds();
+      const double before = work_clock_seconds();
       call.op.callBoxed(stack);
       stack.clear();  // freeing the results is part of the call
-      const double took = working_seconds() - before;
+      const double took = work_clock_seconds() - before;
       least = i == 0 ? took : std::min(least, took);
       all += took;
     }

@@ -61,7 +61,7 @@ c10::IValue without_data(const c10::IValue& value);
 
 // Returns the seconds of a clock for measuring work. With one thread it is the processor time of
 // the thread, which other programs hardly affect.
-double working_seconds();
+double work_clock_seconds();
 
 // Runs the kernel on zeros and returns the seconds of one call: the minimum of several, or 0 if it
 // cannot run on zeros. Takes about `budget` seconds unless one call takes longer. Call it outside

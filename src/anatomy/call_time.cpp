@@ -64,7 +64,7 @@ double other_contraction_seconds(const OperatorCall& call, const GpuSpeed& gpu) 
   return call.flops / (kShareOfOtherContractions * gpu.product_rate(format_of(type, call.tf32)));
 }
 
-double computing_seconds(const OperatorCall& call, const GpuSpeed& gpu) {
+double compute_seconds(const OperatorCall& call, const GpuSpeed& gpu) {
   if (const auto product = product_seconds(call, gpu)) return *product;
   if (const auto attention = attention_seconds(call, gpu)) return *attention;
   return is_other_contraction(call) ? other_contraction_seconds(call, gpu) : 0;
@@ -84,8 +84,8 @@ NumberFormat format_of(at::ScalarType type, bool tf32) {
 
 CallTime time_of_call(const OperatorCall& call, const GpuSpeed& gpu) {
   const double launches = std::max(
-      kernels_of(call.name), static_cast<double>(call.shapes.inputs.size()) / kTensorsOfKernel);
-  const double working = std::max(streaming_seconds(call, gpu), computing_seconds(call, gpu));
+      kernel_count(call.name), static_cast<double>(call.shapes.inputs.size()) / kTensorsOfKernel);
+  const double working = std::max(streaming_seconds(call, gpu), compute_seconds(call, gpu));
   return {.kernels = working + launches * kKernelStart, .host = launches * kHostCost};
 }
 

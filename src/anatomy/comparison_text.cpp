@@ -21,27 +21,27 @@ std::string percent(double now, double before) {
   return str(share > 0 ? "+" : "", share, " %");
 }
 
-// Returns the row of a step that can be made, or of the step as asked. The needs of the step as
+// Returns the row of a step that can be made, or of the step as asked. The cost of the step as
 // asked may be unknown.
 std::vector<std::string> row_of(const StepComparison& comparison, const std::string& name,
-                                const StepNeeds& needs, Exactness exactness) {
+                                const StepCost& cost, Exactness exactness) {
   const std::string how(name_of(exactness));
-  if (needs.bytes == 0) return {name, "-", "-", "", "-", "-", how};
-  const std::int64_t bytes = needs.bytes + comparison.process;
-  const std::int64_t asked = comparison.asked.bytes;
+  if (cost.bytes == 0) return {name, "-", "-", "", "-", "-", how};
+  const std::int64_t bytes = cost.bytes + comparison.process;
+  const std::int64_t baseline = comparison.baseline.bytes;
   return {name,
           human_bytes(bytes),
-          asked > 0 ? signed_bytes(needs.bytes - asked) : "-",
+          baseline > 0 ? signed_bytes(cost.bytes - baseline) : "-",
           comparison.memory > 0 ? fit_text(bytes, comparison.memory) : "",
-          step_duration(needs.seconds),
-          percent(needs.seconds, comparison.asked.seconds),
+          step_duration(cost.seconds),
+          percent(cost.seconds, comparison.baseline.seconds),
           how};
 }
 
 }  // namespace
 
 std::string three_digits(double value) {
-  return value < 100 ? significant(value, 3) : grouped(std::llround(value));
+  return value < 100 ? significant(value, 3) : group_thousands(std::llround(value));
 }
 
 std::string step_duration(double seconds) {
@@ -64,13 +64,13 @@ std::string batches_text(std::int64_t rows, std::int64_t accumulation) {
 
 std::string to_text(const StepComparison& comparison) {
   std::vector<std::vector<std::string>> rows = {
-      row_of(comparison, "as asked", comparison.asked, Exactness::exact)};
+      row_of(comparison, "as asked", comparison.baseline, Exactness::exact)};
   std::string refused;
   for (const StepChange& each : comparison.changes) {
-    if (each.refused.empty()) {
-      rows.push_back(row_of(comparison, each.name, each.needs, each.exactness));
+    if (each.rejection_reason.empty()) {
+      rows.push_back(row_of(comparison, each.name, each.cost, each.exactness));
     } else {
-      refused += str("  ", each.name, ": ", each.refused, "\n");
+      refused += str("  ", each.name, ": ", each.rejection_reason, "\n");
     }
   }
   return str(comparison.model, " on ", comparison.device, ", ",
@@ -86,23 +86,23 @@ nlohmann::ordered_json json_of(const StepComparison& comparison) {
   for (const StepChange& each : comparison.changes) {
     Json change = {
         {"name", each.name}, {"effect", each.effect}, {"exactness", name_of(each.exactness)}};
-    if (each.refused.empty()) {
-      change["bytes"] = each.needs.bytes + comparison.process;
-      change["seconds"] = each.needs.seconds;
+    if (each.rejection_reason.empty()) {
+      change["bytes"] = each.cost.bytes + comparison.process;
+      change["seconds"] = each.cost.seconds;
     } else {
-      change["refused"] = each.refused;
+      change["rejection_reason"] = each.rejection_reason;
     }
     changes.push_back(std::move(change));
   }
-  const std::int64_t asked = comparison.asked.bytes;
+  const std::int64_t baseline = comparison.baseline.bytes;
   return {{"model", comparison.model},
           {"device", comparison.device},
           {"memory", comparison.memory},
           {"process", comparison.process},
           {"rows", comparison.rows},
           {"accumulation", comparison.accumulation},
-          {"bytes", asked > 0 ? asked + comparison.process : 0},
-          {"seconds", comparison.asked.seconds},
+          {"bytes", baseline > 0 ? baseline + comparison.process : 0},
+          {"seconds", comparison.baseline.seconds},
           {"changes", changes}};
 }
 

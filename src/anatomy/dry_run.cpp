@@ -143,7 +143,7 @@ std::vector<IValue> meta_results(const c10::OperatorHandle& op, const OperatorPl
 
 // Gives the results the strides that the kernel chooses: a convolution, for example, keeps channels
 // last.
-void take_layouts(const AllocationTrace& trace, std::vector<IValue>& results) {
+void apply_layouts(const AllocationTrace& trace, std::vector<IValue>& results) {
   for (std::size_t i = 0; i < std::min(trace.layouts.size(), results.size()); ++i) {
     const Tensor& made = trace.layouts[i];
     const bool fits = made.defined() && results[i].isTensor() && results[i].toTensor().defined() &&
@@ -175,7 +175,7 @@ void run_by_shapes(const c10::OperatorHandle& op, const OperatorPlan& plan, Stac
   static const AllocationTrace nothing;
   const AllocationTrace& trace =
       device.is_cpu() && plan.workspace ? allocation_trace(op, arguments) : nothing;
-  take_layouts(trace, results);
+  apply_layouts(trace, results);
   std::vector<c10::Storage> blocks;
   if (!trace.results.empty()) blocks = replay(trace, device);
   if (DryGpu::is_device(device)) {
@@ -225,8 +225,8 @@ bool any_sparse(const Stack& stack, std::size_t count) {
 // True for a few integers: orders of dimensions, positions, lengths. LibTorch itself reads these by
 // pointer (repeat permutes by one), so they are really computed on the CPU.
 bool is_small_integer(at::ScalarType type, std::int64_t numel) {
-  constexpr std::int64_t kMost = 1024;
-  return at::isIntegralType(type, /*includeBool=*/true) && numel <= kMost;
+  constexpr std::int64_t kMaxElements = 1024;
+  return at::isIntegralType(type, /*includeBool=*/true) && numel <= kMaxElements;
 }
 
 bool has_only_small_integers(const OperatorPlan& plan, const Stack& stack, std::size_t count) {

@@ -30,8 +30,8 @@ class Addresses {
     const std::lock_guard lock(mutex_);
     const std::size_t rounded = (bytes + 63) / 64 * 64;
     // Programs write through pointers only into small tensors.
-    constexpr std::size_t kMostWritten = 1 << 16;
-    if (without_pages_ && rounded > kMostWritten) return hollow_.take(rounded);
+    constexpr std::size_t kMaxWrittenBytes = 1 << 16;
+    if (without_pages_ && rounded > kMaxWrittenBytes) return unmapped_.take(rounded);
     const std::size_t most = std::size_t{1} << (without_pages_ ? 24 : 42);
     if (rounded > mapped_.left && !reserve(rounded, most)) {
       throw MemoryError(
@@ -72,7 +72,7 @@ class Addresses {
   Range mapped_;
   // Linux places nothing at these addresses by itself: programs are above 80 TiB, and libraries are
   // just below 128 TiB.
-  Range hollow_{reinterpret_cast<char*>(std::uintptr_t{1} << 44), std::size_t{1} << 45};
+  Range unmapped_{reinterpret_cast<char*>(std::uintptr_t{1} << 44), std::size_t{1} << 45};
   bool without_pages_ = false;
 };
 

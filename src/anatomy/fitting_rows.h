@@ -20,12 +20,12 @@ struct FittingRows {
 };
 
 // Expects that `rows` do not fit. `needed` returns the bytes that a number of rows needs. It is
-// called about log2(rows) times. The search stops earlier if `goes_on` returns false.
+// called about log2(rows) times. The search stops earlier if `should_continue` returns false.
 inline FittingRows find_fitting_rows(
     std::int64_t rows, std::int64_t limit, const std::function<std::int64_t(std::int64_t)>& needed,
-    const std::function<bool()>& goes_on = [] { return true; }) {
+    const std::function<bool()>& should_continue = [] { return true; }) {
   FittingRows found{.too_many = rows};
-  while (!found.is_complete() && goes_on()) {
+  while (!found.is_complete() && should_continue()) {
     const std::int64_t middle = found.rows + (found.too_many - found.rows) / 2;
     const std::int64_t bytes = needed(middle);
     if (bytes <= limit) {

@@ -262,13 +262,13 @@ WorkspaceStages reduction_workspace(Arguments a, const Gpu& gpu) {
   return {{buffers.staging, buffers.semaphores}};
 }
 
-// Up to kMostInPlace rows are added in place. More rows, or rows scaled by frequency, are sorted
+// Up to kMaxInPlace rows are added in place. More rows, or rows scaled by frequency, are sorted
 // first.
 WorkspaceStages embedding_backward_workspace(Arguments a, const Gpu&) {
-  constexpr std::int64_t kMostInPlace = 3072;
+  constexpr std::int64_t kMaxInPlace = 3072;
   const Tensor gradient = tensor(a, 0), indices = tensor(a, 1);
   const std::int64_t n = indices.numel(), size = static_cast<std::int64_t>(indices.element_size());
-  if (n <= kMostInPlace && !a[4].toBool()) return {};
+  if (n <= kMaxInPlace && !a[4].toBool()) return {};
   const std::int64_t segments = std::min(n, a[2].toInt()), partial = n / 10 + segments;
   const std::int64_t list = n * size, parts = segments * size;
   return {{list, list, list, list},
@@ -276,13 +276,13 @@ WorkspaceStages embedding_backward_workspace(Arguments a, const Gpu&) {
 }
 
 // Indices take 8 bytes. The workspace has the indices before the sort, and the indices and numbers
-// of the passes of a radix sort. Up to kMostInPlace numbers are sorted in place.
+// of the passes of a radix sort. Up to kMaxInPlace numbers are sorted in place.
 WorkspaceStages sort_workspace(Arguments a, const Gpu&) {
-  constexpr std::int64_t kMostInPlace = 4096, kIndex = 8;
+  constexpr std::int64_t kMaxInPlace = 4096, kIndex = 8;
   const Tensor x = tensor(a, 0);
   const std::int64_t n = x.numel(), size = static_cast<std::int64_t>(x.element_size());
   if (x.dim() != 1) return {};
-  if (n <= kMostInPlace) return {{kIndex * n}};
+  if (n <= kMaxInPlace) return {{kIndex * n}};
   return {{kIndex * n, (kIndex + size) * n}};
 }
 

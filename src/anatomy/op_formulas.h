@@ -27,7 +27,7 @@ inline double bytes(const CallShapes& c, std::size_t argument) {
     all += static_cast<double>(c.inputs[c.first[argument] + i].bytes);
   return all;
 }
-inline double written(const CallShapes& c) {
+inline double output_numel(const CallShapes& c) {
   return c.outputs.empty() ? 0 : static_cast<double>(c.outputs[0].numel);
 }
 inline double result_bytes(const CallShapes& c) {
@@ -65,9 +65,9 @@ inline bool flag(const CallShapes& c, std::size_t argument) {
   const c10::IValue& given = value(c, argument);
   return given.isBool() && given.toBool();
 }
-inline bool flag(const CallShapes& c, std::size_t argument, std::size_t place) {
+inline bool flag(const CallShapes& c, std::size_t argument, std::size_t index) {
   const c10::IValue& given = value(c, argument);
-  return given.isBoolList() && place < given.toBoolList().size() && given.toBoolList()[place];
+  return given.isBoolList() && index < given.toBoolList().size() && given.toBoolList()[index];
 }
 // True if the call multiplies by this argument: a scalar other than 1, a list or a tensor.
 inline bool is_factor(const CallShapes& c, std::size_t argument) {
@@ -84,7 +84,7 @@ inline bool has(const CallShapes& c, std::size_t argument) { return c.input(argu
 // N operations per element of the result.
 template <int N>
 Amount per_output(const CallShapes& c) {
-  return N * written(c);
+  return N * output_numel(c);
 }
 // N operations per element of argument I.
 template <int N, int I = 0>
@@ -109,23 +109,23 @@ inline Amount linear_backward(const CallShapes& c) {
 // Every number of the smaller side is multiplied by all weights of its channel. The smaller side is
 // the result (weight [out, in / groups, ...]), or the input of a transposed convolution (weight
 // [in, out / groups, ...]). Padding counts like numbers of the input.
-inline double convolved(const TensorShape& smaller_side, const TensorShape& weight) {
+inline double convolution_flops(const TensorShape& smaller_side, const TensorShape& weight) {
   return 2 * static_cast<double>(smaller_side.numel) * size_after_first(weight);
 }
 inline Amount convolution(const CallShapes& c) {
   if (c.outputs.empty()) return {};
-  return convolved(flag(c, 6) ? c.input(0) : c.outputs[0], c.input(1));
+  return convolution_flops(flag(c, 6) ? c.input(0) : c.outputs[0], c.input(1));
 }
 // The same for the backends' own operators, which are never transposed.
 inline Amount plain_convolution(const CallShapes& c) {
-  return c.outputs.empty() ? Amount() : convolved(c.outputs[0], c.input(1));
+  return c.outputs.empty() ? Amount() : convolution_flops(c.outputs[0], c.input(1));
 }
 // dy, x, weight: the gradient of the input and the gradient of the weight each cost as much as the
 // forward pass.
 template <int Transposed, int Mask>
 Amount convolution_backward(const CallShapes& c) {
   return (flag(c, Mask, 0) + flag(c, Mask, 1)) *
-         convolved(c.input(flag(c, Transposed) ? 1 : 0), c.input(2));
+         convolution_flops(c.input(flag(c, Transposed) ? 1 : 0), c.input(2));
 }
 
 // The arguments from Q on are q [batch, heads, L, d], k [batch, key heads, S, d], v [batch, key
@@ -173,15 +173,15 @@ Amount recurrent_layers(const CallShapes& c) {
 }
 
 // Returns the number of elements in a list of tensors.
-inline double listed(const CallShapes& c, std::size_t argument = 0) {
+inline double list_numel(const CallShapes& c, std::size_t argument = 0) {
   double elements = 0;
   for (std::size_t i = 0; i < c.count(argument); ++i)
     elements += static_cast<double>(c.inputs[c.first[argument] + i].numel);
   return elements;
 }
 template <int N>
-Amount per_listed(const CallShapes& c) {
-  return N * listed(c);
+Amount per_list_element(const CallShapes& c) {
+  return N * list_numel(c);
 }
 
 // Per element: mean (1), variance (3), difference times reciprocal deviation (2).
@@ -213,7 +213,7 @@ Amount norm_backward(const CallShapes& c) {
 inline Amount batch_norm_backward(const CallShapes& c) {
   return norm_gradient(c, flag(c, 9, 0), flag(c, 9, 1), flag(c, 9, 2), has(c, 2), flag(c, 7));
 }
-inline Amount whole_norm_backward(const CallShapes& c) {
+inline Amount full_norm_backward(const CallShapes& c) {
   return norm_gradient(c, true, true, true, true);
 }
 
@@ -231,7 +231,7 @@ double window(const CallShapes& c, std::size_t argument) {
 // Each result is the maximum or the mean of a window.
 template <int Dimensions>
 Amount pool(const CallShapes& c) {
-  return written(c) * window<Dimensions>(c, 1);
+  return output_numel(c) * window<Dimensions>(c, 1);
 }
 template <int Dimensions>
 Amount mean_pool_backward(const CallShapes& c) {
@@ -293,16 +293,18 @@ inline Amount binary_cross_entropy(const CallShapes& c) {
 // A sum, and one more operation if the second operand has a factor.
 template <int Alpha>
 Amount sum_with_factor(const CallShapes& c) {
-  return (1 + is_factor(c, Alpha)) * written(c);
+  return (1 + is_factor(c, Alpha)) * output_numel(c);
 }
 template <int Alpha>
-Amount sum_of_listed(const CallShapes& c) {
-  return (1 + is_factor(c, Alpha)) * listed(c);
+Amount sum_of_lists(const CallShapes& c) {
+  return (1 + is_factor(c, Alpha)) * list_numel(c);
 }
 // self + value * a * b, or self + value * a / b.
-inline Amount sum_with_product(const CallShapes& c) { return (2 + is_factor(c, 3)) * written(c); }
-inline Amount sum_with_product_listed(const CallShapes& c) {
-  return (2 + is_factor(c, 3)) * listed(c);
+inline Amount sum_with_product(const CallShapes& c) {
+  return (2 + is_factor(c, 3)) * output_numel(c);
+}
+inline Amount sum_with_product_of_lists(const CallShapes& c) {
+  return (2 + is_factor(c, 3)) * list_numel(c);
 }
 
 // A lookup reads the index and a part of the table that is as large as the result.
@@ -375,15 +377,15 @@ inline Amount coalesce(const CallShapes& c) {
 // Per element: decay (1, or 2 if it is added to the gradient), moments (3 and 4), denominator (3),
 // update (3).
 inline Amount fused_adamw(const CallShapes& c) {
-  return (14 + flag(c, 11) + flag(c, 12)) * listed(c);
+  return (14 + flag(c, 11) + flag(c, 12)) * list_numel(c);
 }
 inline Amount fused_adam(const CallShapes& c) {
-  return (13 + 2 * is_not_zero(c, 9) + flag(c, 11) + flag(c, 12)) * listed(c);
+  return (13 + 2 * is_not_zero(c, 9) + flag(c, 11) + flag(c, 12)) * list_numel(c);
 }
 // self, grads, momentum: decay and momentum count only if they are used.
 inline Amount fused_sgd(const CallShapes& c) {
   const bool momentum = is_not_zero(c, 4) && !flag(c, 9);
-  return (2 + 2 * is_not_zero(c, 3) + 3 * momentum + 2 * flag(c, 7) + flag(c, 8)) * listed(c);
+  return (2 + 2 * is_not_zero(c, 3) + 3 * momentum + 2 * flag(c, 7) + flag(c, 8)) * list_numel(c);
 }
 // All lists except the gradients, which are written only to divide them by a scale.
 template <int Lists, int Scale>

@@ -77,7 +77,7 @@ void normalizations(OpTable& t) {
   add(t, kNormalization, norm_backward<9, 4>, {"native_group_norm_backward"});
   add(t, kNormalization, batch_norm_backward,
       {"native_batch_norm_backward", "batch_norm_backward"});
-  add(t, kNormalization, whole_norm_backward, {"cudnn_batch_norm_backward"});
+  add(t, kNormalization, full_norm_backward, {"cudnn_batch_norm_backward"});
   add(t, kNormalization, per_input<1>,
       {"sum", "mean", "amax", "amin", "max", "min", "argmax", "argmin", "prod", "cumsum", "all",
        "any", "count_nonzero"});
@@ -103,7 +103,7 @@ void normalizations(OpTable& t) {
   add(t, kNormalization, mse_loss, {"mse_loss"});
   add(t, kNormalization, binary_cross_entropy, {"binary_cross_entropy"});
   add(t, kNormalization, per_input<2>, {"norm", "linalg_vector_norm"});
-  add(t, kNormalization, per_listed<2>, {"_foreach_norm"});
+  add(t, kNormalization, per_list_element<2>, {"_foreach_norm"});
   add(t, kNormalization, per_input<4>, {"var", "std", "var_mean", "std_mean"});
   const auto add_own = [&](const char* name, Formula flops) {
     t[std::string("hasten::") + name] = {.group = kNormalization, .flops = flops};
@@ -132,7 +132,7 @@ void normalizations(OpTable& t) {
   // Maximum, difference, exponential, sum; the gradient takes difference and exponential once more.
   add_own("cross_entropy",
           [](const CallShapes& c) -> Amount { return (4 + 2 * flag(c, 6)) * numel(c, 0); });
-  add_own("sum_of_squares", per_listed<2>);
+  add_own("sum_of_squares", per_list_element<2>);
 }
 
 void element_wise(OpTable& t) {
@@ -235,14 +235,14 @@ void element_wise(OpTable& t) {
       .group = kElementWise, .flops = fused_adam, .writes = fused_writes<5, 13>};
   t["aten::_fused_sgd_"] = {
       .group = kElementWise, .flops = fused_sgd, .writes = fused_writes<3, 10>};
-  add(t, kElementWise, sum_of_listed<2>,
+  add(t, kElementWise, sum_of_lists<2>,
       {"_foreach_add", "_foreach_add_", "_foreach_sub", "_foreach_sub_"});
-  add(t, kElementWise, per_listed<1>,
+  add(t, kElementWise, per_list_element<1>,
       {"_foreach_mul", "_foreach_mul_", "_foreach_div", "_foreach_div_", "_foreach_neg",
        "_foreach_sqrt", "_foreach_sqrt_", "_foreach_clamp_max_"});
-  add(t, kElementWise, sum_with_product_listed, {"_foreach_addcmul_", "_foreach_addcdiv_"});
-  add(t, kElementWise, per_listed<3>, {"_foreach_lerp", "_foreach_lerp_"});
-  add(t, kElementWise, per_listed<1>, {"_amp_foreach_non_finite_check_and_unscale_"});
+  add(t, kElementWise, sum_with_product_of_lists, {"_foreach_addcmul_", "_foreach_addcdiv_"});
+  add(t, kElementWise, per_list_element<3>, {"_foreach_lerp", "_foreach_lerp_"});
+  add(t, kElementWise, per_list_element<1>, {"_amp_foreach_non_finite_check_and_unscale_"});
   // These move data and compute nothing.
   add(t, kElementWise, nullptr,
       {"cat",
@@ -292,7 +292,7 @@ void element_wise(OpTable& t) {
     t[std::string("aten::") + name] = {.group = kElementWise, .reads = lookup_reads<1>};
   for (const char* name : {"index_select", "gather"})
     t[std::string("aten::") + name] = {.group = kElementWise, .reads = lookup_reads<2>};
-  t["aten::_coalesce"] = {.group = kElementWise, .flops = coalesce, .takes_sparse = true};
+  t["aten::_coalesce"] = {.group = kElementWise, .flops = coalesce, .supports_sparse = true};
   const auto add_own = [&](const char* name, Formula flops) {
     t[std::string("hasten::") + name] = {.group = kElementWise, .flops = flops};
   };
@@ -307,11 +307,11 @@ void element_wise(OpTable& t) {
   add_own("dropout", per_input<1>);
   add_own("embedding_scatter", per_input<1>);
   add_own("embedding_gather", per_input<1>);
-  add_own("adamw", per_listed<14>);
+  add_own("adamw", per_list_element<14>);
   // Decoding is a product. Encoding is a comparison with the largest number, a quotient and one
   // comparison with the map.
-  add_own("adamw_moments", per_listed<14 + 2 * 4>);
-  add_own("lion_moments", per_listed<8 + 4>);
+  add_own("adamw_moments", per_list_element<14 + 2 * 4>);
+  add_own("lion_moments", per_list_element<8 + 4>);
   // word, position, type, ids, position_ids, type_ids, out: each row of out reads three rows.
   t["hasten::embedding_sum"] = {.group = kElementWise,
                                 .flops = [](const CallShapes& c) -> Amount {

@@ -54,8 +54,8 @@ struct OpRule {
   Formula flops = nullptr;  // null if the operator counts as zero operations
   // The bytes read and written. Null means all tensors that the operator reads or writes.
   Formula reads = nullptr, writes = nullptr;
-  bool overwrites = false;    // the first argument is written but not read
-  bool takes_sparse = false;  // the formula also holds for sparse tensors
+  bool overwrites = false;       // the first argument is written but not read
+  bool supports_sparse = false;  // the formula also holds for sparse tensors
 };
 
 // Returns null if the operator is not in the table. An overload may have a separate rule.

@@ -18,7 +18,7 @@
 #include "anatomy/dry_gpu.h"
 #include "anatomy/dry_tensor.h"
 #include "anatomy/fitting_rows.h"
-#include "anatomy/own_gpu.h"
+#include "anatomy/local_gpu.h"
 #include "anatomy/step_mark.h"
 #include "autograd/engine.h"
 #include "base/child_process.h"
@@ -54,7 +54,7 @@ StepProgress StepMark::progress() const {
   return progress;
 }
 
-bool StepMark::may_be_at(const StepProgress& other) const {
+bool StepMark::may_have_reached(const StepProgress& other) const {
   return std::this_thread::get_id() == thread_ ? progress() == other
                                                : changed_gradients() == other.gradients;
 }
@@ -91,11 +91,11 @@ std::string message_of(const std::exception& error) {
 // "Tried to allocate 20.00 MiB".
 RequestedBytes requested_bytes(const std::exception& error) {
   const std::string text = message_of(error);
-  constexpr std::string_view kWords = "ried to allocate ";
-  const std::size_t at = text.find(kWords);
+  constexpr std::string_view kPrefix = "ried to allocate ";
+  const std::size_t at = text.find(kPrefix);
   if (at == text.npos) return {};
   char* unit = nullptr;
-  const double number = std::strtod(text.c_str() + at + kWords.size(), &unit);
+  const double number = std::strtod(text.c_str() + at + kPrefix.size(), &unit);
   const std::string_view rest(unit);
   const double scale = starts_with(rest, " GiB")   ? 1 << 30
                        : starts_with(rest, " MiB") ? 1 << 20
@@ -107,19 +107,19 @@ RequestedBytes requested_bytes(const std::exception& error) {
 
 std::string short_message(const std::exception& error) {
   const std::string text = message_of(error);
-  constexpr std::string_view kLastWords = " is free.";
-  const std::size_t end = text.find('\n'), free = text.find(kLastWords);
-  return free < end ? text.substr(0, free + kLastWords.size() - 1) : text.substr(0, end);
+  constexpr std::string_view kSuffix = " is free.";
+  const std::size_t end = text.find('\n'), free = text.find(kSuffix);
+  return free < end ? text.substr(0, free + kSuffix.size() - 1) : text.substr(0, end);
 }
 
 namespace {
 
 using SteadyClock = std::chrono::steady_clock;
 
-constexpr std::chrono::seconds kMostTime{60};  // for all dry runs of one fork
+constexpr std::chrono::seconds kMaxTime{60};  // for all dry runs of one fork
 
 // Runs the step dry under an Anatomy and returns its report.
-Report report_of(const ExplainedStep& step, const AnatomyOptions& options, std::int64_t rows,
+Report report_of(const ExplainableStep& step, const AnatomyOptions& options, std::int64_t rows,
                  int times) {
   Anatomy anatomy = step.anatomy(options);
   for (int i = 0; i < times; ++i) step.step(rows);
@@ -128,14 +128,14 @@ Report report_of(const ExplainedStep& step, const AnatomyOptions& options, std::
 
 class Explanation {
  public:
-  Explanation(const ExplainedStep& step, const StepMark& mark, const StepProgress& failed,
+  Explanation(const ExplainableStep& step, const StepMark& mark, const StepProgress& failed,
               const RequestedBytes& requested)
       : step_(step), mark_(mark), failed_(failed), requested_(requested) {}
 
   // Returns three lines: the place, what would have fitted, and the bytes that were available.
   // Returns an empty text if the place is unknown.
   std::string text() const {
-    const std::optional<OutOfMemory> place = find_place();
+    const std::optional<OutOfMemory> place = find_failure();
     if (!place) return "";
     const std::int64_t capacity = total(place->held);
     return str(to_text(*place), "\n", rows_that_fit(capacity), "\n", capacity);
@@ -150,15 +150,16 @@ class Explanation {
   }
 
  private:
-  std::optional<OutOfMemory> find_place() const {
+  std::optional<OutOfMemory> find_failure() const {
     for (const bool exactly : {true, false}) {
       mark_.drop_new_gradients();
       const StepMark begin(step_.parameters);
-      const auto runs_out = [&](const ObservedAllocation& allocation) {
-        return requested_.matches(allocation.bytes) && (!exactly || begin.may_be_at(failed_));
+      const auto exceeds_limit = [&](const ObservedAllocation& allocation) {
+        return requested_.matches(allocation.bytes) &&
+               (!exactly || begin.may_have_reached(failed_));
       };
-      const Report report =
-          report_of(step_, {.steps = 0, .operations = false, .runs_out = runs_out}, step_.rows, 1);
+      const Report report = report_of(
+          step_, {.steps = 0, .operations = false, .exceeds_limit = exceeds_limit}, step_.rows, 1);
       if (report.memory.out_of_memory) return report.memory.out_of_memory;
     }
     return std::nullopt;
@@ -167,7 +168,7 @@ class Explanation {
   // The capacity is the memory that was in use when memory ran out, because this amount certainly
   // fitted.
   std::string rows_that_fit(std::int64_t capacity) const {
-    const auto end = SteadyClock::now() + kMostTime / 2;
+    const auto end = SteadyClock::now() + kMaxTime / 2;
     const FittingRows found = find_fitting_rows(
         step_.rows, capacity, [this](std::int64_t rows) { return needed(rows); },
         [end] { return SteadyClock::now() < end; });
@@ -182,7 +183,7 @@ class Explanation {
                      " that were available");
   }
 
-  const ExplainedStep& step_;
+  const ExplainableStep& step_;
   const StepMark& mark_;
   const StepProgress failed_;
   const RequestedBytes requested_;
@@ -201,11 +202,11 @@ std::optional<at::Device> device_to_simulate(const std::vector<at::Tensor>& para
 }
 
 // The dry runs of one explanation.
-class DryFork {
+class DryRunFork {
  public:
-  explicit DryFork(at::Device device) {
+  explicit DryRunFork(at::Device device) {
     if (device.is_cpu()) return;
-    gpu_ = own_gpu(device);
+    gpu_ = local_gpu(device);
     install_engine();  // starts the threads of LibTorch's engine, which a fork cannot do
   }
 
@@ -220,7 +221,7 @@ class DryFork {
       return function();
     }
     simulate_gpus_without_cuda();
-    forget_engine_of_simulated_gpu();
+    reset_simulated_gpu_engine();
     const DryRun dry(*gpu_);
     function();
   }
@@ -228,7 +229,7 @@ class DryFork {
   std::optional<Gpu> gpu_;
 };
 
-std::optional<std::string> DryFork::run(const std::function<std::string()>& function) const {
+std::optional<std::string> DryRunFork::run(const std::function<std::string()>& function) const {
   const TemporaryDirectory scratch("hasten-out-of-memory");
   const auto file = scratch.path() / "text";
   const int threads = at::get_num_threads();
@@ -242,7 +243,7 @@ std::optional<std::string> DryFork::run(const std::function<std::string()>& func
     }
   });
   if (process.error() != 0) return std::nullopt;
-  const auto end = SteadyClock::now() + kMostTime;
+  const auto end = SteadyClock::now() + kMaxTime;
   while (process.state() == ChildState::running) {
     if (SteadyClock::now() > end) return std::nullopt;
     std::this_thread::sleep_for(std::chrono::milliseconds(2));
@@ -252,26 +253,26 @@ std::optional<std::string> DryFork::run(const std::function<std::string()>& func
 }
 
 // True if the step can be repeated in a dry run, in a fork of this process.
-bool can_explain(const ExplainedStep& step) {
+bool can_explain(const ExplainableStep& step) {
   return !DryRun::active() && !is_added_device_open() && step.anatomy && step.step;
 }
 
 }  // namespace
 
-FailureText explain_failure(const ExplainedStep& step, const StepMark& mark,
+FailureText explain_failure(const ExplainableStep& step, const StepMark& mark,
                             const RequestedBytes& requested) {
   const std::optional<at::Device> device = device_to_simulate(step.parameters);
   if (!can_explain(step) || !device) return {};
   const Explanation explanation(step, mark, mark.progress(), requested);
   FailureText text;
   try {
-    const DryFork fork(*device);
+    const DryRunFork fork(*device);
     const auto found = fork.run([&] { return explanation.text(); });
     const std::vector<std::string> lines = split(found.value_or(""), '\n');
     if (lines.size() != 3) return {};
     text = {.place = lines[0], .fits = lines[1]};
     const std::int64_t capacity = std::atoll(lines[2].c_str());
-    for (const LeanerStep& each : step.leaner) {
+    for (const MemorySavingChange& each : step.memory_saving_changes) {
       const auto needed = fork.run([&] {
         each.change();
         return str(explanation.needed(step.rows));
@@ -300,7 +301,7 @@ bool is_out_of_memory(const std::exception& error) {
          text.find("not enough memory") != std::string::npos;
 }
 
-void run_explained(const ExplainedStep& step) {
+void run_explained(const ExplainableStep& step) {
   const anatomy::StepMark mark(step.parameters);
   std::string text;
   anatomy::RequestedBytes requested;

@@ -31,7 +31,7 @@ constexpr double kFloatStart = 6.5, kTensorStart = 64, kHopperStart = 180;
 constexpr double kWholeWaves = 0.66;
 // If a kernel divides the inner dimension, another kernel adds the parts.
 constexpr double kSecondKernel = 10e-6;
-constexpr double kLeastPart = 256;
+constexpr double kMinInnerPart = 256;
 
 bool is_hopper(const GpuSpeed& gpu) { return gpu.compute_capability == 90; }
 
@@ -57,7 +57,7 @@ double bytes_per_number(NumberFormat format) {
 
 // True if the rows of all operands begin at multiples of `bytes`. The strides of the operands are
 // not known, so a first operand that is stored by columns counts as if it were stored by rows.
-bool begins_at(double bytes, const Product& product) {
+bool is_aligned(double bytes, const Product& product) {
   const double unit = bytes / bytes_per_number(product.format);
   return std::fmod(product.columns, unit) == 0 && std::fmod(product.inner, unit) == 0;
 }
@@ -70,12 +70,13 @@ bool begins_at(double bytes, const Product& product) {
 constexpr double kNarrowLoads = 0.35, kLoadsThroughRegisters = 0.13, kUnalignedBeforeHopper = 0.5;
 
 double alignment_factor(const Product& product, const GpuSpeed& gpu) {
-  if (!gpu.uses_tensor_cores(product.format) || begins_at(16, product)) return 1;
+  if (!gpu.uses_tensor_cores(product.format) || is_aligned(16, product)) return 1;
   if (gpu.compute_capability < 90) return kUnalignedBeforeHopper;
-  return begins_at(4, product) ? kNarrowLoads : kLoadsThroughRegisters;
+  return is_aligned(4, product) ? kNarrowLoads : kLoadsThroughRegisters;
 }
 
-double with_tile(const Product& product, const Tile& tile, double parts, const GpuSpeed& gpu) {
+double seconds_with_tile(const Product& product, const Tile& tile, double parts,
+                         const GpuSpeed& gpu) {
   const double blocks = product.batch * std::ceil(product.rows / tile.rows) *
                         std::ceil(product.columns / tile.columns) * parts;
   const double waves = blocks / gpu.multiprocessors;
@@ -92,7 +93,7 @@ double with_tile(const Product& product, const Tile& tile, double parts, const G
   return seconds;
 }
 
-double moving_seconds(const Product& product, const GpuSpeed& gpu) {
+double memory_seconds(const Product& product, const GpuSpeed& gpu) {
   const double numbers =
       product.batch * (product.rows * product.inner + product.inner * product.columns +
                        product.rows * product.columns);
@@ -107,12 +108,12 @@ double seconds_of(const Product& product, const GpuSpeed& gpu) {
     const Tile turned = {tile.columns, tile.rows, tile.efficiency, tile.saturation};
     for (const double parts : {1.0, 2.0, 4.0, 8.0}) {
       const bool divides = parts > 1;
-      if (divides && (product.batched || product.inner / parts < kLeastPart)) continue;
-      least = std::min(
-          {least, with_tile(product, tile, parts, gpu), with_tile(product, turned, parts, gpu)});
+      if (divides && (product.batched || product.inner / parts < kMinInnerPart)) continue;
+      least = std::min({least, seconds_with_tile(product, tile, parts, gpu),
+                        seconds_with_tile(product, turned, parts, gpu)});
     }
   }
-  return std::max(least, moving_seconds(product, gpu));
+  return std::max(least, memory_seconds(product, gpu));
 }
 
 }  // namespace hasten::anatomy

@@ -109,7 +109,7 @@ void Anatomy::Recorder::add_existing(const at::Tensor& tensor, Component compone
 void Anatomy::Recorder::switch_device(at::Device device) {
   if (device.type() != device_.type()) {
     ledger_.clear();
-    ran_out_at_ = -1;
+    out_of_memory_event_ = -1;
   }
   device_ = device;
 }
@@ -245,7 +245,7 @@ CallSite Anatomy::Recorder::call_site() const {
   CallSite site{.phase = phase_, .module = modules_.current()};
   if (top_ == nullptr) return site;
   site.module = top_->module;
-  for (const Frame* frame = top_; frame != nullptr; frame = frame->below) {
+  for (const Frame* frame = top_; frame != nullptr; frame = frame->parent) {
     if (frame->op != nullptr) {
       site.operation = frame->op->number;
       site.call = frame->call;
@@ -262,7 +262,7 @@ std::string Anatomy::Recorder::current_module() {
 void Anatomy::Recorder::on_allocated(void* pointer, std::int64_t bytes) {
   if (bytes > 0) {
     ledger_.allocate(pointer, bytes, call_site());
-    if (ran_out_at_ < 0) note_if_out_of_memory(bytes);
+    if (out_of_memory_event_ < 0) note_if_out_of_memory(bytes);
   } else if (bytes < 0) {
     ledger_.release(pointer, call_site().call);
   }
@@ -272,9 +272,10 @@ void Anatomy::Recorder::note_if_out_of_memory(std::int64_t bytes) {
   const DryGpu* const gpu = dry_ ? DryGpu::active() : nullptr;
   const bool exceeds_gpu =
       gpu != nullptr && DryGpu::is_device(device_) && gpu->memory()->missing() > 0;
-  if (exceeds_gpu || (options_.runs_out &&
-                      options_.runs_out({.bytes = bytes, .live = ledger_.live(), .phase = phase_})))
-    ran_out_at_ = static_cast<std::int64_t>(ledger_.events().size()) - 1;
+  if (exceeds_gpu ||
+      (options_.exceeds_limit &&
+       options_.exceeds_limit({.bytes = bytes, .live = ledger_.live(), .phase = phase_})))
+    out_of_memory_event_ = static_cast<std::int64_t>(ledger_.events().size()) - 1;
 }
 
 void Anatomy::Recorder::on_reserved(std::int64_t bytes) {

@@ -56,7 +56,7 @@ class Anatomy::Recorder : public StepObserver, public std::enable_shared_from_th
     std::int32_t number = 0;
     const anatomy::OpRule* rule = nullptr;
     bool views = false;                  // returns a view of its argument and computes nothing
-    bool own_kernel = false;             // has its own kernel, which may call other operators
+    bool has_cpu_kernel = false;         // has its own kernel, which may call other operators
     bool calls_adapters = false;         // has a kernel for weights with adapters
     std::vector<bool> writes;            // by argument: true if it is written
     std::vector<bool> only_writes;       // by argument: true if it is written but not read
@@ -144,7 +144,7 @@ class Anatomy::Recorder : public StepObserver, public std::enable_shared_from_th
   std::optional<anatomy::GpuSpeed> gpu_speed_;  // set if a dry run simulates a GPU
   Frame* top_ = nullptr;
   std::int64_t call_count_ = 0;                           // number of operator calls so far
-  std::int64_t ran_out_at_ = -1;                          // the event for which memory ran out
+  std::int64_t out_of_memory_event_ = -1;                 // the event for which memory ran out
   std::int64_t optimizer_began_ = 0;                      // the first event of the optimizer's step
   std::int64_t live_before_ = 0;                          // bytes in use at the first forward pass
   std::int64_t parameter_count_ = 0, trained_count_ = 0;  // numbers in the parameters

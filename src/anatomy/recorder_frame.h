@@ -7,15 +7,15 @@
 namespace hasten {
 
 struct Anatomy::Recorder::Frame : at::ObserverContext {
-  Frame* below = nullptr;
+  Frame* parent = nullptr;
   const Operator* op = nullptr;           // null for a node of the backward pass
   const anatomy::OpRule* rule = nullptr;  // the rule that applies to this call, or null
   std::int64_t call = -1;                 // its number among all operator calls
   std::int32_t module = -1;
   anatomy::Phase phase = anatomy::Phase::other, phase_before = anatomy::Phase::other;
   std::chrono::steady_clock::time_point began;
-  std::chrono::steady_clock::duration inside{};  // time in the operators that it calls
-  bool counted_inside = false;                   // true if some of these are counted
+  std::chrono::steady_clock::duration nested_time{};  // time in the operators that it calls
+  bool has_counted_children = false;                  // true if some of these are counted
   anatomy::CallShapes shapes;
   std::int64_t read = 0, written = 0;
   bool copies_weight = false;

@@ -63,7 +63,7 @@ void Anatomy::Recorder::end(const at::RecordFunction& function, at::ObserverCont
 std::unique_ptr<at::ObserverContext> Anatomy::Recorder::begin_node(
     const at::RecordFunction& function) {
   auto frame = std::make_unique<Frame>();
-  frame->below = top_;
+  frame->parent = top_;
   frame->phase_before = phase_;
   phase_ = Phase::backward;
   frame->phase = Phase::backward;
@@ -75,7 +75,7 @@ std::unique_ptr<at::ObserverContext> Anatomy::Recorder::begin_node(
 
 void Anatomy::Recorder::end_node(Frame& frame) {
   phase_ = frame.phase_before;
-  top_ = frame.below;
+  top_ = frame.parent;
 }
 
 const Anatomy::Recorder::Operator& Anatomy::Recorder::operator_for(
@@ -92,7 +92,7 @@ const Anatomy::Recorder::Operator& Anatomy::Recorder::operator_for(
                    : find_rule(slot->name, overload);
   if (operator_name) {
     const auto handle = c10::Dispatcher::singleton().findOp(*operator_name);
-    slot->own_kernel = handle && handle->hasKernelForDispatchKey(c10::DispatchKey::CPU);
+    slot->has_cpu_kernel = handle && handle->hasKernelForDispatchKey(c10::DispatchKey::CPU);
     slot->calls_adapters = handle && handle->hasKernelForDispatchKey(ops::kAdapterKey);
   }
   if (const auto schema = function.operator_schema()) {
@@ -173,7 +173,7 @@ std::int32_t Anatomy::Recorder::record_operands(c10::ArrayRef<const c10::IValue>
   }
   if (counts) frame.shapes.first.push_back(frame.shapes.inputs.size());
   // A formula over all numbers of a tensor does not apply to a sparse tensor.
-  frame.rule = plain || !has_formula || op.rule->takes_sparse ? op.rule : nullptr;
+  frame.rule = plain || !has_formula || op.rule->supports_sparse ? op.rule : nullptr;
   return owner;
 }
 
@@ -206,7 +206,7 @@ std::unique_ptr<at::ObserverContext> Anatomy::Recorder::begin_operator(
     const auto next = static_cast<std::int64_t>(at::sequence_number::peek());
     modules_.enter(owner, c10::GradMode::is_enabled() ? next : next - 1);
   }
-  frame->below = top_;
+  frame->parent = top_;
   frame->phase = phase_;
   const std::int32_t node_layer = top_ ? top_->module : -1;
   frame->module = phase_ != Phase::backward   ? modules_.current()
@@ -260,7 +260,7 @@ void Anatomy::Recorder::count_work(const at::RecordFunction& function, Frame& fr
 
 void Anatomy::Recorder::end_operator(const at::RecordFunction& function, Frame& frame) {
   const auto took = Clock::now() - frame.began;
-  top_ = frame.below;
+  top_ = frame.parent;
   // An operator that was interrupted, for example by the end of a recomputation, has no results.
   if (std::uncaught_exceptions() > frame.exceptions) return;
   // In a recomputation, the operator may have returned a kept result.
@@ -272,21 +272,22 @@ void Anatomy::Recorder::end_operator(const at::RecordFunction& function, Frame& 
       });
     }
   }
-  if (top_ != nullptr && top_->op != nullptr) top_->inside += took;
+  if (top_ != nullptr && top_->op != nullptr) top_->nested_time += took;
   if (!options_.operations) return;
   const Operator& op = *frame.op;
   // An operator without a rule computes only what the operators that it calls compute, unless it
   // has its own kernel.
-  const bool is_composed = frame.rule == nullptr && frame.counted_inside;
+  const bool is_composed = frame.rule == nullptr && frame.has_counted_children;
   const bool computes_nothing =
       op.views || is_composed ||
       (frame.rule != nullptr && frame.rule->group == OperationGroup::none);
-  if (is_composed && op.own_kernel && !op.views) op.uncounted = true;
+  if (is_composed && op.has_cpu_kernel && !op.views) op.uncounted = true;
   Operation& row = rows_[{&op, frame.module, frame.phase}];
-  row.seconds += std::chrono::duration<double>(took - frame.inside).count();
+  row.seconds += std::chrono::duration<double>(took - frame.nested_time).count();
   ++row.count;
   if (calls_.size() < kMaxCalls) calls_.push_back({&row, frame.began, took});
-  if (top_ != nullptr && (!computes_nothing || frame.counted_inside)) top_->counted_inside = true;
+  if (top_ != nullptr && (!computes_nothing || frame.has_counted_children))
+    top_->has_counted_children = true;
   if (computes_nothing) return;
   count_work(function, frame, row);
 }

@@ -76,16 +76,16 @@ Anatomy::Recorder::Holders Anatomy::Recorder::holders_after(std::int64_t event) 
 }
 
 void Anatomy::Recorder::fill_out_of_memory(Memory& memory) const {
-  if (ran_out_at_ < 0) return;
-  const Event& event = ledger_.events()[static_cast<std::size_t>(ran_out_at_)];
+  if (out_of_memory_event_ < 0) return;
+  const Event& event = ledger_.events()[static_cast<std::size_t>(out_of_memory_event_)];
   const Block& block = ledger_.blocks()[static_cast<std::size_t>(event.block)];
-  Holders holders = holders_after(ran_out_at_ - 1);
+  Holders holders = holders_after(out_of_memory_event_ - 1);
   memory.out_of_memory = OutOfMemory{.requested = block.bytes,
                                      .component = block.component,
                                      .phase = block.site.phase,
                                      .module = modules_.name(block.site.module),
                                      .operation = operation_name(block.site),
-                                     .held = ledger_.bytes_after(ran_out_at_ - 1),
+                                     .held = ledger_.bytes_after(out_of_memory_event_ - 1),
                                      .modules = std::move(holders.modules),
                                      .largest = std::move(holders.largest)};
 }
@@ -114,7 +114,7 @@ void Anatomy::Recorder::fill_history(Memory& memory) const {
                               .block = event.block,
                               .is_allocation = event.is_allocation});
   }
-  history.ran_out_at = ran_out_at_;
+  history.out_of_memory_event = out_of_memory_event_;
 }
 
 void Anatomy::Recorder::fill_gpu(Report& report) const {
@@ -148,8 +148,8 @@ void Anatomy::Recorder::fill_timeline(Memory& memory) const {
     const Block& block = ledger_.blocks()[static_cast<std::size_t>(event.block)];
     const std::int64_t bytes = event.is_allocation ? block.bytes : -block.bytes;
     bytes_of(now, block.component) += bytes;
-    bytes_of(memory.most, block.component) =
-        std::max(bytes_of(memory.most, block.component), bytes_of(now, block.component));
+    bytes_of(memory.max_bytes, block.component) =
+        std::max(bytes_of(memory.max_bytes, block.component), bytes_of(now, block.component));
     live += bytes;
     auto& phase_peak = memory.peak_in_phase[static_cast<std::size_t>(block.site.phase)];
     if (event.is_allocation) phase_peak = std::max(phase_peak, live);
@@ -179,12 +179,13 @@ void note_placeholders(Report& report) {
   }
   if (all == 0) return;
   std::vector<std::string> words;
-  for (const auto& [site, count] : places) words.push_back(str(grouped(count), " in ", site));
+  for (const auto& [site, count] : places)
+    words.push_back(str(group_thousands(count), " in ", site));
   if (words.size() > 4) {
     words.resize(4);
     words.emplace_back("...");
   }
-  report.notes.push_back(str("the program read back ", grouped(all),
+  report.notes.push_back(str("the program read back ", group_thousands(all),
                              " numbers (item(), comparisons): ", join(words, ", "),
                              "; the prediction used 1 and true instead"));
 }

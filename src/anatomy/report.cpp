@@ -36,16 +36,16 @@ void add_roofs(Report& report) {
   if (!report.dry && report.device == "cpu") report.roofs = measure_roofs();
 }
 
-double least_step_seconds(const Report& report) {
+double min_step_seconds(const Report& report) {
   const Roofs& roofs = report.roofs;
   if (roofs.flops_per_second <= 0 || roofs.bytes_per_second <= 0 || report.steps == 0) return 0;
   double seconds = 0;
   for (const Operation& each : report.operations)
-    seconds += std::max(computing_seconds(each, report), moving_seconds(each, report));
+    seconds += std::max(compute_seconds(each, report), memory_seconds(each, report));
   return seconds / static_cast<double>(report.steps);
 }
 
-double backward_to_forward(const Report& report) {
+double backward_to_forward_ratio(const Report& report) {
   double forward = 0, backward = 0;
   for (const Operation& each : report.operations) {
     const double inside = each.flops - each.outside.flops;
@@ -61,7 +61,7 @@ double model_flops_utilization(const Report& report) {
   double at_the_roof = 0;
   for (const Operation& each : report.operations) {
     if (each.phase == Phase::forward || each.phase == Phase::backward)
-      at_the_roof += computing_seconds(each, report);
+      at_the_roof += compute_seconds(each, report);
   }
   return at_the_roof / report.seconds;
 }

@@ -36,11 +36,11 @@ Json json_of_textbook(const Memory& memory) {
   return out;
 }
 
-Json json_of(const OutOfMemory& ran_out) {
-  Json out = {{"requested", ran_out.requested},  {"component", name_of(ran_out.component)},
-              {"phase", name_of(ran_out.phase)}, {"module", ran_out.module},
-              {"operation", ran_out.operation},  {"held", json_of(ran_out.held)}};
-  for (const ModuleMemory& each : ran_out.modules)
+Json json_of(const OutOfMemory& failure) {
+  Json out = {{"requested", failure.requested},  {"component", name_of(failure.component)},
+              {"phase", name_of(failure.phase)}, {"module", failure.module},
+              {"operation", failure.operation},  {"held", json_of(failure.held)}};
+  for (const ModuleMemory& each : failure.modules)
     out["modules"].push_back({{"module", each.module}, {"held", json_of(each.at_peak)}});
   return out;
 }
@@ -49,7 +49,7 @@ Json json_of(const Memory& memory) {
   Json out = {{"known", memory.known},
               {"peak", memory.peak},
               {"at_peak", json_of(memory.at_peak)},
-              {"most", json_of(memory.most)},
+              {"max_bytes", json_of(memory.max_bytes)},
               {"peak_phase", name_of(memory.peak_phase)},
               {"peak_operation", memory.peak_operation},
               {"peak_module", memory.peak_module},
@@ -126,15 +126,15 @@ std::string to_json(const Report& report) {
                     {"bytes_per_second", report.roofs.bytes_per_second}};
   }
   out["half_is_float16"] = report.half_is_float16;
-  if (const double least = least_step_seconds(report); least > 0) out["least_step_seconds"] = least;
+  if (const double least = min_step_seconds(report); least > 0) out["min_step_seconds"] = least;
   if (const auto expected = expected_step_time(report)) {
     out["expected_step"] = {{"seconds", expected->seconds},
                             {"uncertainty", expected->uncertainty},
                             {"kernels", expected->kernels},
                             {"host", expected->host}};
   }
-  if (const double times = backward_to_forward(report); times > 0)
-    out["backward_to_forward"] = times;
+  if (const double times = backward_to_forward_ratio(report); times > 0)
+    out["backward_to_forward_ratio"] = times;
   if (const double reached = model_flops_utilization(report); reached > 0)
     out["model_flops_utilization"] = reached;
   if (report.what_if) out["what_if"] = json_of(*report.what_if);

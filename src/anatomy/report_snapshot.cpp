@@ -35,11 +35,11 @@ struct PlacedSegment {
 };
 
 // Assigns simulated addresses to allocations.
-class SegmentPlaces {
+class AddressAssigner {
  public:
   using Listener = std::function<void(bool is_taken, std::int64_t address, std::int64_t bytes)>;
 
-  virtual ~SegmentPlaces() = default;
+  virtual ~AddressAssigner() = default;
   // Return the address of a block of the history.
   virtual std::int64_t allocate(std::int32_t block, std::int64_t bytes) = 0;
   virtual std::int64_t release(std::int32_t block) = 0;
@@ -49,7 +49,7 @@ class SegmentPlaces {
 };
 
 // On the CPU each allocation is a separate segment.
-class SeparateSegments : public SegmentPlaces {
+class SeparateSegments : public AddressAssigner {
  public:
   explicit SeparateSegments(Listener listener) : listener_(std::move(listener)) {}
 
@@ -91,7 +91,7 @@ class SeparateSegments : public SegmentPlaces {
 };
 
 // On a GPU the rules of LibTorch's allocator determine the addresses.
-class CachedSegments : public SegmentPlaces {
+class CachedSegments : public AddressAssigner {
  public:
   CachedSegments(std::int64_t capacity, Listener listener) : memory_(capacity) {
     memory_.on_segment(
@@ -175,7 +175,7 @@ class SnapshotWriter {
       const MemoryHistory::Event& event = history_.events[i];
       const MemoryHistory::Block& block = history_.blocks[static_cast<std::size_t>(event.block)];
       now_ = event.seconds;
-      if (static_cast<std::int64_t>(i) == history_.ran_out_at) write_out_of_memory(block);
+      if (static_cast<std::int64_t>(i) == history_.out_of_memory_event) write_out_of_memory(block);
       if (event.is_allocation) {
         write_event("alloc", addresses_->allocate(event.block, block.bytes), block.bytes, &block);
         live_ += block.bytes;
@@ -245,7 +245,7 @@ class SnapshotWriter {
       write_frame(name_of(block->component), "component");
     }
     out_.end_list();
-    frames_.emplace(key, out_.remember());
+    frames_.emplace(key, out_.memoize());
   }
 
   void write_frame(std::string_view name, const char* kind) {
@@ -315,7 +315,7 @@ class SnapshotWriter {
   const MemoryHistory& history_;
   const std::optional<GpuMemory>& gpu_;
   PickleWriter out_;
-  std::unique_ptr<SegmentPlaces> addresses_;
+  std::unique_ptr<AddressAssigner> addresses_;
   std::map<std::tuple<int, int, int, int>, std::uint32_t> frames_;
   double now_ = 0;
   std::int64_t live_ = 0;

@@ -34,8 +34,8 @@ std::string in_units(double value, const char* unit) {
 
 // A rate of samples or tokens.
 std::string per_second(double number, const char* what) {
-  return str(number >= 1000 ? grouped(std::llround(number)) : significant(number, 3), " ", what,
-             "/s");
+  return str(number >= 1000 ? group_thousands(std::llround(number)) : significant(number, 3), " ",
+             what, "/s");
 }
 
 const char* in_phase(Phase phase) {
@@ -59,12 +59,12 @@ std::string memory_text(const Report& report) {
     const auto component = static_cast<Component>(i);
     const std::int64_t bytes = memory.at_peak[i];
     const bool by_parameter = i <= static_cast<std::size_t>(Component::gradients);
-    rows.push_back({std::string(name_of(component)), grouped(bytes),
+    rows.push_back({std::string(name_of(component)), group_thousands(bytes),
                     share(static_cast<double>(bytes), static_cast<double>(memory.peak)),
                     by_parameter ? per_parameter(bytes, memory.parameters) : "",
-                    textbook(memory, component).text, grouped(memory.most[i])});
+                    textbook(memory, component).text, group_thousands(memory.max_bytes[i])});
   }
-  rows.push_back({"peak", grouped(memory.peak), "100.0 %",
+  rows.push_back({"peak", group_thousands(memory.peak), "100.0 %",
                   per_parameter(memory.peak, memory.parameters), "", ""});
   return table({"memory at the peak", "bytes", "share", "per parameter", "textbook", "own peak"},
                rows) +
@@ -80,7 +80,7 @@ std::string gpu_text(const Memory& memory) {
   const GpuMemory& gpu = *memory.gpu;
   const std::int64_t needed = needed_bytes(memory);
   const auto row = [&](const char* what, std::int64_t bytes) {
-    return std::vector<std::string>{what, grouped(bytes),
+    return std::vector<std::string>{what, group_thousands(bytes),
                                     share(static_cast<double>(bytes), static_cast<double>(needed))};
   };
   Rows rows = {row("tensors at the peak", memory.peak),
@@ -128,12 +128,12 @@ std::string modules_text(const Memory& memory) {
   for (const ModuleMemory& each : memory.modules) {
     if (rows.size() == 12) break;
     const auto cell = [&](Component component) {
-      return grouped(bytes_of(each.at_peak, component));
+      return group_thousands(bytes_of(each.at_peak, component));
     };
     rows.push_back({each.module.empty() ? "(no layer)" : each.module,
                     cell(Component::model_weights), cell(Component::optimizer_states),
                     cell(Component::gradients), cell(Component::activations),
-                    grouped(total(each.at_peak))});
+                    group_thousands(total(each.at_peak))});
   }
   std::string text =
       table({"layer", "weights", "optimizer", "gradients", "activations", "total"}, rows);
@@ -147,7 +147,7 @@ std::vector<std::string> operation_row(const std::string& name, const OperationT
                                        const OperationTotal& all, bool dry) {
   const auto bytes = static_cast<double>(each.bytes_read + each.bytes_written);
   std::vector<std::string> row = {name,
-                                  grouped(each.count),
+                                  group_thousands(each.count),
                                   in_units(each.flops, "FLOP"),
                                   share(each.flops, all.flops),
                                   human_bytes(each.bytes_read),
@@ -203,7 +203,7 @@ std::string operations_text(const Report& report) {
             "/s; ridge point at ",
             fixed(report.roofs.flops_per_second / report.roofs.bytes_per_second, 1), " FLOP/B.\n");
   }
-  if (const double times = backward_to_forward(report); times > 0)
+  if (const double times = backward_to_forward_ratio(report); times > 0)
     text +=
         str("The backward pass takes ", fixed(times, 2), " times the FLOP of the forward pass.\n");
   return text;
@@ -231,19 +231,19 @@ std::string by_name_text(const Report& report) {
 
 std::string expected_text(const StepTime& expected, double rows) {
   const auto milliseconds = [](double seconds) { return significant(1000 * seconds, 3); };
-  return str("\nExpected for a step: ", milliseconds(expected.seconds), " ms (",
-             milliseconds(expected.seconds * (1 - expected.uncertainty)), " to ",
-             milliseconds(expected.seconds * (1 + expected.uncertainty)), " ms), ",
-             per_second(rows / expected.seconds, "samples"), "; the GPU works for ",
-             milliseconds(expected.kernels), " ms, the host ",
-             expected.host > 0 ? str("for ", milliseconds(expected.host), " ms")
-                               : "starts a CUDA graph");
+  return str(
+      "\nExpected for a step: ", milliseconds(expected.seconds), " ms (",
+      milliseconds(expected.seconds * (1 - expected.uncertainty)), " to ",
+      milliseconds(expected.seconds * (1 + expected.uncertainty)), " ms), ",
+      per_second(rows / expected.seconds, "samples"), "; the GPU works for ",
+      milliseconds(expected.kernels), " ms, the host ",
+      expected.host > 0 ? str("for ", milliseconds(expected.host), " ms") : "starts a CUDA graph");
 }
 
 std::string headline(const Report& report) {
-  std::string text =
-      str(report.dry ? "Predicted" : "Measured", " on ", report.device, ": ",
-          count_text(report.steps, "step"), ", ", grouped(report.memory.parameters), " parameters");
+  std::string text = str(report.dry ? "Predicted" : "Measured", " on ", report.device, ": ",
+                         count_text(report.steps, "step"), ", ",
+                         group_thousands(report.memory.parameters), " parameters");
   if (!report.dry && report.seconds > 0 && report.samples > 0) {
     text += ", " + per_second(static_cast<double>(report.samples) / report.seconds, "samples");
     if (report.tokens > 0)
@@ -251,7 +251,7 @@ std::string headline(const Report& report) {
     if (const double reached = model_flops_utilization(report); reached > 0)
       text += str(", MFU ", fixed(100 * reached, 1), " %");
   }
-  if (const double least = least_step_seconds(report); report.dry && least > 0) {
+  if (const double least = min_step_seconds(report); report.dry && least > 0) {
     const double rows = static_cast<double>(report.samples) /
                         static_cast<double>(std::max<std::int64_t>(1, report.steps));
     text +=
@@ -264,13 +264,13 @@ std::string headline(const Report& report) {
 
 }  // namespace
 
-std::string to_text(const OutOfMemory& ran_out) {
-  const std::string layers = largest_layers(ran_out.modules);
-  return str("memory runs out ", in_phase(ran_out.phase),
-             ran_out.operation.empty() ? "" : ", in " + ran_out.operation,
-             ran_out.module.empty() ? "" : " of " + ran_out.module, ", which requests ",
-             human_bytes(ran_out.requested), " of ", name_of(ran_out.component), " when ",
-             human_bytes(total(ran_out.held)), " are held (", largest_components(ran_out.held), ")",
+std::string to_text(const OutOfMemory& failure) {
+  const std::string layers = largest_layers(failure.modules);
+  return str("memory runs out ", in_phase(failure.phase),
+             failure.operation.empty() ? "" : ", in " + failure.operation,
+             failure.module.empty() ? "" : " of " + failure.module, ", which requests ",
+             human_bytes(failure.requested), " of ", name_of(failure.component), " when ",
+             human_bytes(total(failure.held)), " are held (", largest_components(failure.held), ")",
              layers.empty() ? "" : "; the layers that hold most are " + layers);
 }
 

@@ -2,7 +2,7 @@
 
 namespace hasten::anatomy {
 
-double computing_seconds(const Operation& each, const Report& report) {
+double compute_seconds(const Operation& each, const Report& report) {
   const Roofs& roofs = report.roofs;
   const double half_roof =
       report.half_is_float16 ? roofs.fp16_flops_per_second : roofs.bf16_flops_per_second;
@@ -14,7 +14,7 @@ double computing_seconds(const Operation& each, const Report& report) {
   return full / full_roof + half / (half_roof > 0 ? half_roof : roofs.flops_per_second);
 }
 
-double moving_seconds(const Operation& each, const Report& report) {
+double memory_seconds(const Operation& each, const Report& report) {
   return static_cast<double>(each.bytes_read + each.bytes_written - each.outside.bytes) /
          report.roofs.bytes_per_second;
 }

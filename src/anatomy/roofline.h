@@ -3,7 +3,7 @@
 // the arithmetic, at the rate of its types; the other counts the bytes that it moves. Work outside
 // of the steps is left out.
 //
-//   std::max(computing_seconds(each, report), moving_seconds(each, report));
+//   std::max(compute_seconds(each, report), memory_seconds(each, report));
 //
 // The roofs of the report must be known. Thread rule: pure functions.
 #pragma once
@@ -13,7 +13,7 @@
 namespace hasten::anatomy {
 
 // Without a roof for 16-bit numbers, their operations are computed at the rate of float.
-double computing_seconds(const Operation& each, const Report& report);
-double moving_seconds(const Operation& each, const Report& report);
+double compute_seconds(const Operation& each, const Report& report);
+double memory_seconds(const Operation& each, const Report& report);
 
 }  // namespace hasten::anatomy

@@ -37,7 +37,7 @@ class StepMark {
   // Returns whether the step may have reached this position. On another thread, such as the one
   // that runs a GPU's backward pass, only the gradients are compared: LibTorch counts nodes for
   // each thread.
-  bool may_be_at(const StepProgress& progress) const;
+  bool may_have_reached(const StepProgress& progress) const;
   // Drops the gradients that did not exist at the mark.
   void drop_new_gradients() const;
 
@@ -78,7 +78,7 @@ struct FailureText {
   std::string place;  // "memory runs out in the backward pass, in aten::mm of ..."
   std::string fits;   // "batches of 24 rows would have fitted"; empty if unknown
 };
-FailureText explain_failure(const ExplainedStep& step, const StepMark& mark,
+FailureText explain_failure(const ExplainableStep& step, const StepMark& mark,
                             const RequestedBytes& requested);
 
 }  // namespace hasten::anatomy

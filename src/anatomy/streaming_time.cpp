@@ -157,6 +157,6 @@ double streaming_seconds(const OperatorCall& call, const GpuSpeed& gpu) {
   return seconds + norm_row_seconds(call, gpu);
 }
 
-double kernels_of(std::string_view name) { return stream_rule(name).kernels; }
+double kernel_count(std::string_view name) { return stream_rule(name).kernels; }
 
 }  // namespace hasten::anatomy

@@ -22,6 +22,6 @@ namespace hasten::anatomy {
 double streaming_seconds(const OperatorCall& call, const GpuSpeed& gpu);
 
 // Returns how many kernels an operator starts.
-double kernels_of(std::string_view name);
+double kernel_count(std::string_view name);
 
 }  // namespace hasten::anatomy

@@ -75,10 +75,10 @@ bool is_blas_layout(const Tensor& x) {
 }
 
 // The largest number of rows and columns with which a large product is run.
-constexpr std::int64_t kMostRows = 256;
+constexpr std::int64_t kMaxRows = 256;
 
 // Returns zeros in place of x. If `sizes` are the sizes of x, they have the strides of x.
-Tensor stand_in(const Tensor& x, const std::vector<std::int64_t>& sizes) {
+Tensor zeros_with_sizes(const Tensor& x, const std::vector<std::int64_t>& sizes) {
   if (!x.defined()) return x;
   const auto options = x.options().device(at::kCPU);
   if (sizes == x.sizes()) return at::empty_strided(sizes, x.strides(), options).zero_();
@@ -159,13 +159,13 @@ struct RowCount {
 
 // Returns nullopt if the call is small enough to run with all rows.
 std::optional<RowCount> rows_of(std::string_view name, const std::vector<IValue>& arguments) {
-  constexpr std::int64_t kMostNumbers = std::int64_t{1} << 22;
+  constexpr std::int64_t kMaxElements = std::int64_t{1} << 22;
   const auto fewer = [&](std::int64_t rows, std::int64_t numbers) {
-    return std::max<std::int64_t>(at::get_num_threads() + 1, rows * kMostNumbers / numbers);
+    return std::max<std::int64_t>(at::get_num_threads() + 1, rows * kMaxElements / numbers);
   };
   const auto first_dimension = [&](std::size_t operand) -> std::optional<RowCount> {
     const Tensor x = arguments[operand].toTensor();
-    if (x.numel() <= kMostNumbers || x.dim() == 0) return std::nullopt;
+    if (x.numel() <= kMaxElements || x.dim() == 0) return std::nullopt;
     RowCount rows{.all = x.size(0), .fewer = fewer(x.size(0), x.numel())};
     for (std::size_t i = 0; i < arguments.size(); ++i) {
       if (!arguments[i].isTensor() || !arguments[i].toTensor().defined()) continue;
@@ -180,14 +180,14 @@ std::optional<RowCount> rows_of(std::string_view name, const std::vector<IValue>
       name == "aten::native_layer_norm_backward")
     return first_dimension(1);
   if (name == "aten::embedding_dense_backward" &&
-      arguments[2].toInt() * arguments[0].toTensor().size(-1) > kMostNumbers)
+      arguments[2].toInt() * arguments[0].toTensor().size(-1) > kMaxElements)
     return RowCount{.number = 2, .all = arguments[2].toInt(), .fewer = 64};
   return std::nullopt;
 }
 
 // Returns the arguments with every tensor replaced by zeros, and with the changes of `reduced`.
-torch::jit::Stack stand_ins_of(const std::vector<IValue>& arguments,
-                               const ReducedOperands& reduced) {
+torch::jit::Stack reduced_zero_operands(const std::vector<IValue>& arguments,
+                                        const ReducedOperands& reduced) {
   torch::jit::Stack stack;
   for (std::size_t i = 0; i < arguments.size(); ++i) {
     const IValue& each = arguments[i];
@@ -195,12 +195,13 @@ torch::jit::Stack stand_ins_of(const std::vector<IValue>& arguments,
       stack.push_back(number->second);
     } else if (each.isTensor() && each.toTensor().defined()) {
       const auto smaller = reduced.sizes.find(i);
-      stack.push_back(stand_in(each.toTensor(), smaller == reduced.sizes.end()
-                                                    ? each.toTensor().sizes().vec()
-                                                    : smaller->second));
+      stack.push_back(zeros_with_sizes(each.toTensor(), smaller == reduced.sizes.end()
+                                                            ? each.toTensor().sizes().vec()
+                                                            : smaller->second));
     } else if (each.isTensorList()) {
       c10::List<Tensor> list;
-      for (const Tensor& x : each.toTensorVector()) list.push_back(stand_in(x, x.sizes().vec()));
+      for (const Tensor& x : each.toTensorVector())
+        list.push_back(zeros_with_sizes(x, x.sizes().vec()));
       stack.push_back(list);
     } else {
       stack.push_back(each);
@@ -220,7 +221,7 @@ AllocationTrace record_allocations(const c10::OperatorHandle& op,
                                    const ReducedOperands& reduced) {
   const auto listener = std::make_shared<AllocationListener>();
   const c10::DebugInfoGuard replaced_profiler(c10::DebugInfoKind::PROFILER_STATE, listener);
-  torch::jit::Stack stack = stand_ins_of(arguments, reduced);
+  torch::jit::Stack stack = reduced_zero_operands(arguments, reduced);
   const torch::jit::Stack operands = stack;  // keeps the operands alive to the end
   listener->listening = true;
   op.callBoxed(stack);
@@ -289,13 +290,13 @@ std::int64_t product_workspace(const c10::OperatorHandle& op,
     return peak_workspace(record_allocations(op, arguments, {}));
   ReducedOperands reduced;
   auto& smaller = reduced.sizes;
-  const std::int64_t fewer = std::min(kMostRows, rows);
+  const std::int64_t fewer = std::min(kMaxRows, rows);
   smaller[at] = {fewer, a.size(1)};
   std::int64_t copied = 0;
   if (linear) {
     // A float product packs one strip of the second operand at a time. If the first operand is not
     // contiguous, it is copied as a whole.
-    const std::int64_t columns = std::min(kMostRows, b.size(0));
+    const std::int64_t columns = std::min(kMaxRows, b.size(0));
     smaller[at + 1] = {columns, b.size(1)};
     if (!a.is_contiguous())
       copied = (rows - fewer) * a.size(1) * static_cast<std::int64_t>(a.element_size());
@@ -308,8 +309,8 @@ std::int64_t product_workspace(const c10::OperatorHandle& op,
 
 }  // namespace
 
-torch::jit::Stack stand_ins(const std::vector<IValue>& arguments) {
-  return stand_ins_of(arguments, {});
+torch::jit::Stack zero_operands(const std::vector<IValue>& arguments) {
+  return reduced_zero_operands(arguments, {});
 }
 
 bool has_workspace(std::string_view name) {
@@ -386,18 +387,18 @@ const AllocationTrace& allocation_trace(const c10::OperatorHandle& op,
 
 std::optional<std::vector<IValue>> shapes_from_kernel(const c10::OperatorHandle& op,
                                                       const std::vector<IValue>& arguments) {
-  constexpr std::size_t kMostBytes = std::size_t{1} << 28;
+  constexpr std::size_t kMaxBytes = std::size_t{1} << 28;
   static thread_local std::map<std::string, std::vector<IValue>> known;
   std::size_t bytes = 0;
   for (const IValue& each : arguments) {
     if (each.isTensor() && each.toTensor().defined()) bytes += each.toTensor().nbytes();
   }
-  if (bytes > kMostBytes || !op.hasKernelForDispatchKey(c10::DispatchKey::CPU)) return std::nullopt;
+  if (bytes > kMaxBytes || !op.hasKernelForDispatchKey(c10::DispatchKey::CPU)) return std::nullopt;
   const std::string call = call_signature(op, arguments);
   if (const auto found = known.find(call); found != known.end()) return found->second;
   const c10::DebugInfoGuard no_recording(c10::DebugInfoKind::PROFILER_STATE,
                                          std::make_shared<AllocationListener>());
-  torch::jit::Stack results = stand_ins_of(arguments, {});
+  torch::jit::Stack results = reduced_zero_operands(arguments, {});
   op.callBoxed(results);
   std::vector<IValue> shapes;  // stored only when complete, as the kernel may throw
   for (const IValue& each : results) {

@@ -27,7 +27,7 @@ std::string call_signature(const c10::OperatorHandle& op,
                            const std::vector<c10::IValue>& arguments);
 
 // Returns the arguments with every tensor replaced by zeros.
-torch::jit::Stack stand_ins(const std::vector<c10::IValue>& arguments);
+torch::jit::Stack zero_operands(const std::vector<c10::IValue>& arguments);
 
 // Returns whether the operator may take temporary memory on the CPU.
 bool has_workspace(std::string_view name);

@@ -28,10 +28,11 @@ extern "C" {
 // constructor of every Accelerator calls the first before it chooses its device, and the second
 // when it has its observers. The constructor of every Trainer calls the third before it reads its
 // arguments.
-[[gnu::weak]] HASTEN_INTERNAL_API void hasten_accelerator_begins();
-[[gnu::weak]] HASTEN_INTERNAL_API void hasten_accelerator_constructed(
+[[gnu::weak]] HASTEN_INTERNAL_API void hasten_on_accelerator_begin();
+[[gnu::weak]] HASTEN_INTERNAL_API void hasten_on_accelerator_constructed(
     const std::shared_ptr<hasten::StepObservers>& observers);
-[[gnu::weak]] HASTEN_INTERNAL_API void hasten_trainer_begins(hasten::TrainingArguments& arguments);
+[[gnu::weak]] HASTEN_INTERNAL_API void hasten_on_trainer_begin(
+    hasten::TrainingArguments& arguments);
 
 // libhasten_attach.so defines the three functions below.
 //
@@ -40,7 +41,8 @@ extern "C" {
 HASTEN_INTERNAL_API void hasten_begin_dry_run();
 
 // Reports the requested steps of the program's first Accelerator and ends the process after them.
-HASTEN_INTERNAL_API void hasten_report_on(const std::shared_ptr<hasten::StepObservers>& observers);
+HASTEN_INTERNAL_API void hasten_report_steps(
+    const std::shared_ptr<hasten::StepObservers>& observers);
 
 // Writes the arguments of the program's first Trainer to a file, and gives each Trainer the
 // settings of the requested plan, if any. Throws ConfigError "config.*" for settings that are not

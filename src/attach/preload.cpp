@@ -30,7 +30,7 @@ const char* path_of_hasten() {
 }
 
 // Loads libhasten_attach.so from the folder of `file`.
-void* load_beside(const char* file) {
+void* load_from_folder_of(const char* file) {
   const char* const slash = strrchr(file, '/');
   if (slash == nullptr) return nullptr;
   char path[PATH_MAX];
@@ -44,10 +44,10 @@ void* load_beside(const char* file) {
 // the command that started the program.
 void* load_attach_library() {
   const char* const hasten = path_of_hasten();
-  void* library = hasten == nullptr ? nullptr : load_beside(hasten);
+  void* library = hasten == nullptr ? nullptr : load_from_folder_of(hasten);
   Dl_info own{};
-  if (library == nullptr && dladdr(reinterpret_cast<const void*>(&load_beside), &own) != 0)
-    library = load_beside(own.dli_fname);
+  if (library == nullptr && dladdr(reinterpret_cast<const void*>(&load_from_folder_of), &own) != 0)
+    library = load_from_folder_of(own.dli_fname);
   return library;
 }
 
@@ -79,13 +79,13 @@ void begin_dry_run() {
 }  // namespace
 
 // If a program loads libhasten.so later, with dlopen(), its dry run begins here.
-void hasten_accelerator_begins() { begin_dry_run(); }
+void hasten_on_accelerator_begin() { begin_dry_run(); }
 
-void hasten_accelerator_constructed(const std::shared_ptr<hasten::StepObservers>& observers) {
-  function_of_attach_library<decltype(hasten_report_on)>("hasten_report_on")(observers);
+void hasten_on_accelerator_constructed(const std::shared_ptr<hasten::StepObservers>& observers) {
+  function_of_attach_library<decltype(hasten_report_steps)>("hasten_report_steps")(observers);
 }
 
-void hasten_trainer_begins(hasten::TrainingArguments& arguments) {
+void hasten_on_trainer_begin(hasten::TrainingArguments& arguments) {
   function_of_attach_library<decltype(hasten_change_arguments)>("hasten_change_arguments")(
       arguments);
 }

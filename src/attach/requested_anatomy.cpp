@@ -1,7 +1,7 @@
 // libhasten_attach.so: carries out what `hasten anatomy` and `hasten estimate -- PROGRAM` request
 // from the program that they start (commands/observe_options.h). A request is a dry run that begins
-// before main(), an anatomy of the first Accelerator's steps, or the account of a dry TPU. Then the
-// process ends.
+// before main(), an anatomy of the first Accelerator's steps, or the estimate of a dry TPU. Then
+// the process ends.
 #include <unistd.h>
 
 #include <algorithm>
@@ -103,12 +103,12 @@ class AnatomyWriter : public ReportWriter {
   Report report_;
 };
 
-// Reports the account of a dry TPU, next to an earlier dry run's prediction for the CPU if there is
-// one.
-class TpuAccountWriter : public ReportWriter {
+// Reports the estimate of a dry TPU, next to an earlier dry run's prediction for the CPU if there
+// is one.
+class TpuEstimateWriter : public ReportWriter {
  public:
-  explicit TpuAccountWriter(const DryTpu& dry)
-      : ReportWriter("TPU account"),
+  explicit TpuEstimateWriter(const DryTpu& dry)
+      : ReportWriter("TPU estimate"),
         dry_(dry),
         steps_(steps()),
         prediction_(read_cpu_prediction()) {}
@@ -120,18 +120,18 @@ class TpuAccountWriter : public ReportWriter {
     return read_prediction(read_file(file));
   }
   bool finished() const override { return dry_.steps() >= steps_; }
-  void collect() override { account_ = dry_.account(); }
-  std::string text() const override { return to_text(account_, cpu_prediction()); }
-  std::string json() const override { return to_json(account_, cpu_prediction()); }
+  void collect() override { estimate_ = dry_.estimate(); }
+  std::string text() const override { return to_text(estimate_, cpu_prediction()); }
+  std::string json() const override { return to_json(estimate_, cpu_prediction()); }
   void write_file(const std::string& file) const override {
-    write_account(file, account_, cpu_prediction());
+    write_tpu_estimate(file, estimate_, cpu_prediction());
   }
   const TpuPrediction* cpu_prediction() const { return prediction_ ? &*prediction_ : nullptr; }
 
   const DryTpu& dry_;
   std::int64_t steps_;
   std::optional<TpuPrediction> prediction_;
-  TpuAccount account_;
+  TpuEstimate estimate_;
 };
 
 // Returns the writer of the report on the program's first Accelerator. It is null until there is
@@ -165,12 +165,12 @@ void hasten_begin_dry_run() {
   }
 }
 
-void hasten_report_on(const std::shared_ptr<hasten::StepObservers>& observers) {
+void hasten_report_steps(const std::shared_ptr<hasten::StepObservers>& observers) {
   using namespace hasten;
   std::shared_ptr<anatomy::ReportWriter>& writer = anatomy::report_writer();
   if (writer || environment_variable(kObserveVariable).empty()) return;
   if (const DryTpu* const dry = DryTpu::active()) {
-    writer = std::make_shared<anatomy::TpuAccountWriter>(*dry);
+    writer = std::make_shared<anatomy::TpuEstimateWriter>(*dry);
     anatomy::write_at_terminate();
   } else {
     writer = std::make_shared<anatomy::AnatomyWriter>(observers);

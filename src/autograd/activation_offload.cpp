@@ -10,24 +10,24 @@ at::Device device_of_parameters(const torch::nn::Module& module) {
   return parameters.empty() ? at::Device(at::kCPU) : parameters.front().device();
 }
 
-OffloadPolicy::Choice choice_for(const torch::nn::Module& module, std::int64_t min_bytes) {
-  OffloadPolicy::Choice choice{.min_bytes = min_bytes};
-  const auto stay = [&choice](const std::vector<at::Tensor>& tensors) {
+OffloadPolicy::Filter make_filter(const torch::nn::Module& module, std::int64_t min_bytes) {
+  OffloadPolicy::Filter filter{.min_bytes = min_bytes};
+  const auto stay = [&filter](const std::vector<at::Tensor>& tensors) {
     for (const at::Tensor& each : tensors) {
       if (each.defined() && each.has_storage())
-        choice.resident.insert(each.storage().unsafeGetStorageImpl());
+        filter.resident.insert(each.storage().unsafeGetStorageImpl());
     }
   };
   stay(module.parameters());
   stay(module.buffers());
-  return choice;
+  return filter;
 }
 
 }  // namespace
 
 struct ActivationOffload::Scope {
-  Scope(at::Device device, OffloadPolicy::Choice choice)
-      : policy(OffloadQueue::of_thread(device), std::move(choice)), scope(policy) {}
+  Scope(at::Device device, OffloadPolicy::Filter filter)
+      : policy(OffloadQueue::of_thread(device), std::move(filter)), scope(policy) {}
   OffloadPolicy policy;
   SavedTensorScope scope;
 };
@@ -35,7 +35,7 @@ struct ActivationOffload::Scope {
 ActivationOffload::ActivationOffload(const torch::nn::Module& module, std::int64_t min_bytes) {
   const at::Device device = device_of_parameters(module);
   check_offload(device);
-  scope_ = std::make_unique<Scope>(device, choice_for(module, min_bytes));
+  scope_ = std::make_unique<Scope>(device, make_filter(module, min_bytes));
 }
 
 ActivationOffload::~ActivationOffload() = default;

@@ -23,22 +23,22 @@ namespace {
 using torch::autograd::SavedVariable;
 using Inputs = detail::RecomputedRegion::Inputs;
 
-thread_local int running_again = 0;
+thread_local int recomputation_depth = 0;
 
 // Thrown to end the second run of a region once it has saved all tensors that it needs. It is not a
 // std::exception, so that a function that catches its own errors does not catch it.
 struct RecomputationComplete {};
 
 // The properties of a tensor that must be the same in both runs.
-struct TensorFacts {
+struct TensorMetadata {
   std::vector<std::int64_t> sizes;
   at::ScalarType type;
   at::Device device;
 
-  static TensorFacts of(const at::Tensor& tensor) {
+  static TensorMetadata of(const at::Tensor& tensor) {
     return {tensor.sizes().vec(), tensor.scalar_type(), tensor.device()};
   }
-  friend bool operator==(const TensorFacts&, const TensorFacts&) = default;
+  friend bool operator==(const TensorMetadata&, const TensorMetadata&) = default;
   std::string text() const {
     return str(c10::toString(type), " ", shape_text(sizes), " on ", device.str());
   }
@@ -51,7 +51,7 @@ std::optional<std::uint32_t> parameter_version(const at::Tensor& tensor) {
   return static_cast<std::uint32_t>(tensor._version());
 }
 
-[[noreturn]] void throw_other_tensors(const std::string& got, const std::string& expected) {
+[[noreturn]] void throw_tensor_mismatch(const std::string& got, const std::string& expected) {
   throw UsageError(
       "autograd.recomputed-tensors",
       {.what = "recomputation of a part of the model in the backward pass",
@@ -79,15 +79,15 @@ void copy_values(const std::vector<at::Tensor>& from, const std::vector<at::Tens
 }
 
 // Sets tensors to earlier values, and restores their present values at its end.
-class EarlierValues {
+class TensorValuesScope {
  public:
-  EarlierValues(const std::vector<at::Tensor>& tensors, const std::vector<at::Tensor>& values)
+  TensorValuesScope(const std::vector<at::Tensor>& tensors, const std::vector<at::Tensor>& values)
       : tensors_(tensors), present_(copies_of(tensors)) {
     copy_values(values, tensors_);
   }
-  EarlierValues(const EarlierValues&) = delete;
-  EarlierValues& operator=(const EarlierValues&) = delete;
-  ~EarlierValues() { copy_values(present_, tensors_); }
+  TensorValuesScope(const TensorValuesScope&) = delete;
+  TensorValuesScope& operator=(const TensorValuesScope&) = delete;
+  ~TensorValuesScope() { copy_values(present_, tensors_); }
 
  private:
   const std::vector<at::Tensor>& tensors_;
@@ -125,9 +125,9 @@ class Region : public std::enable_shared_from_this<Region> {
          std::function<void(const Inputs&)> run)
       : options_(options),
         run_(std::move(run)),
-        state_(ExecutionState::now(devices_of(inputs), options.preserve_rng_state)) {
+        state_(ExecutionState::capture(devices_of(inputs), options.preserve_rng_state)) {
     check_state(options_.state);
-    state_.generators = std::move(state_.generators).kept();
+    state_.generators.report_memory();
     state_values_ = copies_of(options_.state);
     for (const at::Tensor& each : state_values_) report_saved_tensor(each);
     // The scope around the region decides how its inputs are saved.
@@ -143,7 +143,8 @@ class Region : public std::enable_shared_from_this<Region> {
   // Called when the first run saves a tensor. Returns its number.
   std::size_t add(const at::Tensor& tensor) {
     const std::lock_guard lock(mutex_);
-    slots_.push_back({.facts = TensorFacts::of(tensor), .version = parameter_version(tensor)});
+    slots_.push_back(
+        {.metadata = TensorMetadata::of(tensor), .version = parameter_version(tensor)});
     return slots_.size() - 1;
   }
   // Called when the graph no longer needs the tensor.
@@ -159,16 +160,17 @@ class Region : public std::enable_shared_from_this<Region> {
     return slots_[number].tensor.get();
   }
   // Called when the second run saves a tensor.
-  void take(std::size_t number, const at::Tensor& tensor) {
+  void add_recomputed(std::size_t number, const at::Tensor& tensor) {
     if (number >= slots_.size()) return;
     Slot& slot = slots_[number];
-    const TensorFacts facts = TensorFacts::of(tensor);
-    if (facts != slot.facts)
-      throw_other_tensors(str("tensor ", number + 1, " is ", facts.text()), slot.facts.text());
+    const TensorMetadata metadata = TensorMetadata::of(tensor);
+    if (metadata != slot.metadata)
+      throw_tensor_mismatch(str("tensor ", number + 1, " is ", metadata.text()),
+                            slot.metadata.text());
     if (slot.version && parameter_version(tensor).value_or(*slot.version) != *slot.version) {
-      throw_other_tensors(str("tensor ", number + 1, ", a parameter ", facts.text(),
-                              ", was changed in place since the forward pass"),
-                          "the weights of the forward pass until its backward pass is done");
+      throw_tensor_mismatch(str("tensor ", number + 1, ", a parameter ", metadata.text(),
+                                ", was changed in place since the forward pass"),
+                            "the weights of the forward pass until its backward pass is done");
     }
     if (slot.is_needed && !slot.tensor) slot.tensor = KeptTensor(tensor);
   }
@@ -176,7 +178,7 @@ class Region : public std::enable_shared_from_this<Region> {
 
  private:
   struct Slot {
-    TensorFacts facts;
+    TensorMetadata metadata;
     std::optional<std::uint32_t> version = {};  // set for a parameter
     bool is_needed = true;
     KeptTensor tensor = {};
@@ -213,9 +215,9 @@ class RecomputedHooks final : public SavedVariableHooks {
 };
 
 // Passes the tensors of the second run to the region.
-class SecondRun final : public SavedTensorPolicy {
+class SecondRunPolicy final : public SavedTensorPolicy {
  public:
-  explicit SecondRun(Region& region) : region_(region) {}
+  explicit SecondRunPolicy(Region& region) : region_(region) {}
   std::unique_ptr<SavedVariableHooks> hooks() override {
     return std::make_unique<Hooks>(region_, next_);
   }
@@ -230,7 +232,7 @@ class SecondRun final : public SavedTensorPolicy {
     void call_pack_hook(const at::Tensor& tensor) override {
       const InterceptionScope not_intercepted(nullptr);
       tensor_ = tensor.detach();
-      region_.take((*next_)++, tensor);
+      region_.add_recomputed((*next_)++, tensor);
     }
     at::Tensor call_unpack_hook() override { return tensor_; }
 
@@ -244,11 +246,11 @@ class SecondRun final : public SavedTensorPolicy {
   std::shared_ptr<std::size_t> next_ = std::make_shared<std::size_t>(0);
 };
 
-struct RunningAgain {
-  RunningAgain() { ++running_again; }
-  RunningAgain(const RunningAgain&) = delete;
-  RunningAgain& operator=(const RunningAgain&) = delete;
-  ~RunningAgain() { --running_again; }
+struct RecomputationScope {
+  RecomputationScope() { ++recomputation_depth; }
+  RecomputationScope(const RecomputationScope&) = delete;
+  RecomputationScope& operator=(const RecomputationScope&) = delete;
+  ~RecomputationScope() { --recomputation_depth; }
 };
 
 // Returns the inputs without their histories, so that the second run has a separate graph.
@@ -263,12 +265,12 @@ Inputs Region::detached_inputs() const {
 
 void Region::run_again() {
   const Inputs inputs = detached_inputs();
-  SecondRun second(*this);
+  SecondRunPolicy second(*this);
   {
     const ExecutionStateScope state(state_);
-    const EarlierValues values(options_.state, state_values_);
+    const TensorValuesScope values(options_.state, state_values_);
     const at::AutoGradMode with_gradients(true);
-    const RunningAgain running;
+    const RecomputationScope running;
     const SavedTensorScope scope(second);
     // Ends the run at the first operator after the last saved tensor. If the last saved tensor is
     // an input of an operator, that operator is not computed. While an exception leaves the
@@ -284,8 +286,8 @@ void Region::run_again() {
     }
   }
   if (second.saved() < slots_.size()) {
-    throw_other_tensors(str(second.saved(), " saved tensors"),
-                        str(slots_.size(), ", as in the forward pass"));
+    throw_tensor_mismatch(str(second.saved(), " saved tensors"),
+                          str(slots_.size(), ", as in the forward pass"));
   }
   release_after_pass();
 }
@@ -293,7 +295,7 @@ void Region::run_again() {
 // If the graph is kept after the backward pass, the tensors of the second run are released: the
 // next pass runs the function again.
 void Region::release_after_pass() {
-  after_pass_that_keeps_graph([weak = weak_from_this()] {
+  queue_callback_if_graph_is_kept([weak = weak_from_this()] {
     const auto region = weak.lock();
     if (!region) return;
     const std::lock_guard lock(region->mutex_);
@@ -303,12 +305,12 @@ void Region::release_after_pass() {
 
 }  // namespace
 
-bool is_recomputing() { return running_again > 0; }
+bool is_recomputing() { return recomputation_depth > 0; }
 
 namespace detail {
 
-struct RecomputedRegion::FirstRun final : SavedTensorPolicy {
-  explicit FirstRun(std::shared_ptr<Region> region)
+struct RecomputedRegion::FirstRunPolicy final : SavedTensorPolicy {
+  explicit FirstRunPolicy(std::shared_ptr<Region> region)
       : region(std::move(region)),
         scope(*this),
         results(this->region->results(), ResultScope::Run::first) {}
@@ -335,11 +337,11 @@ std::shared_ptr<Region> make_region(const CheckpointOptions& options,
 
 RecomputedRegion::RecomputedRegion(const CheckpointOptions& options, const Inputs& inputs,
                                    std::function<void(const Inputs&)> run)
-    : run_(std::make_unique<FirstRun>(make_region(options, inputs, std::move(run)))) {}
+    : run_(std::make_unique<FirstRunPolicy>(make_region(options, inputs, std::move(run)))) {}
 
 RecomputedRegion::~RecomputedRegion() = default;
 
-void RecomputedRegion::leave_with(const Inputs& outputs) {
+void RecomputedRegion::record_outputs(const Inputs& outputs) {
   KeptResults* const results = run_->region->results();
   if (results == nullptr) return;
   for (const at::Tensor& output : outputs) results->watch(output);

@@ -44,9 +44,9 @@ HookingEngine& make_engine_with_threads() {
 std::atomic<HookingEngine*> with_simulated_gpu = nullptr;
 
 Engine& engine_with_simulated_gpu() {
-  static std::mutex making;
+  static std::mutex mutex;
   if (HookingEngine* const made = with_simulated_gpu) return *made;
-  const std::lock_guard lock(making);
+  const std::lock_guard lock(mutex);
   if (with_simulated_gpu == nullptr) with_simulated_gpu = &make_engine_with_threads();
   return *with_simulated_gpu;
 }
@@ -80,7 +80,7 @@ void install_engine() {
   });
 }
 
-void forget_engine_of_simulated_gpu() { with_simulated_gpu = nullptr; }
+void reset_simulated_gpu_engine() { with_simulated_gpu = nullptr; }
 
 void ensure_engine_thread(at::Device device) {
   if (device.is_cpu()) return;

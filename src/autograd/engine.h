@@ -17,7 +17,7 @@ void install_engine();
 
 // Call it in a fork of this process that makes backward passes for a simulated GPU. The fork does
 // not have the parent's threads, so the next pass creates an engine with its own threads.
-void forget_engine_of_simulated_gpu();
+void reset_simulated_gpu_engine();
 
 // Installs the engine if LibTorch's engine has started without a thread for this device. Otherwise
 // a backward pass through tensors of the device would fail.

@@ -21,7 +21,7 @@ std::vector<at::DeviceType> autocast_types() {
 
 }  // namespace
 
-GeneratorStates GeneratorStates::now(const std::vector<at::Device>& devices) {
+GeneratorStates GeneratorStates::capture(const std::vector<at::Device>& devices) {
   GeneratorStates all;
   const auto add = [&all](at::Device device) {
     for (const NamedGenerator& each : device_of(device).generators()) {
@@ -47,12 +47,11 @@ void GeneratorStates::restore() const {
   }
 }
 
-GeneratorStates GeneratorStates::kept() && {
+void GeneratorStates::report_memory() const {
   for (const auto& [generator, state] : states_) report_saved_tensor(state);
-  return std::move(*this);
 }
 
-AutocastStates AutocastStates::now() {
+AutocastStates AutocastStates::capture() {
   AutocastStates all;
   for (const at::DeviceType type : autocast_types()) {
     all.settings_.push_back({.device = type,
@@ -71,15 +70,15 @@ void AutocastStates::restore() const {
   at::autocast::set_autocast_cache_enabled(cache_enabled_);
 }
 
-ExecutionState ExecutionState::now(std::vector<at::Device> devices, bool with_generators) {
-  return {.generators = with_generators ? GeneratorStates::now(devices) : GeneratorStates(),
-          .autocast = AutocastStates::now(),
+ExecutionState ExecutionState::capture(std::vector<at::Device> devices, bool with_generators) {
+  return {.generators = with_generators ? GeneratorStates::capture(devices) : GeneratorStates(),
+          .autocast = AutocastStates::capture(),
           .devices = std::move(devices),
           .with_generators = with_generators};
 }
 
 ExecutionStateScope::ExecutionStateScope(const ExecutionState& state)
-    : before_(ExecutionState::now(state.devices, state.with_generators)) {
+    : before_(ExecutionState::capture(state.devices, state.with_generators)) {
   state.generators.restore();
   state.autocast.restore();
   // Casts of weights that autocast caches are discarded at the end of this scope.

@@ -2,7 +2,7 @@
 // The state of the program that a function depends on in addition to its arguments: the random
 // number generators and autocast. Recomputation restores the state of the first run.
 //
-//   const ExecutionState then = ExecutionState::now({at::kCPU}, /*with_generators=*/true);
+//   const ExecutionState then = ExecutionState::capture({at::kCPU}, /*with_generators=*/true);
 //   ...
 //   { const ExecutionStateScope scope(then); fn(); }   // restores the present state at its end
 //
@@ -23,10 +23,11 @@ namespace hasten {
 // The states of the default generators of the CPU and of devices.
 class GeneratorStates {
  public:
-  static GeneratorStates now(const std::vector<at::Device>& devices);
+  static GeneratorStates capture(const std::vector<at::Device>& devices);
   void restore() const;
-  // Returns the same states, kept for the backward pass. The listener is notified of their memory.
-  GeneratorStates kept() &&;
+  // Reports the memory of the states to the listener, because a region keeps them for the backward
+  // pass.
+  void report_memory() const;
 
  private:
   std::vector<std::pair<at::Generator, at::Tensor>> states_;
@@ -35,7 +36,7 @@ class GeneratorStates {
 // The state of autocast on every device that has it.
 class AutocastStates {
  public:
-  static AutocastStates now();
+  static AutocastStates capture();
   void restore() const;
 
  private:
@@ -54,7 +55,7 @@ struct ExecutionState {
   std::vector<at::Device> devices;
   bool with_generators = true;
 
-  static ExecutionState now(std::vector<at::Device> devices, bool with_generators);
+  static ExecutionState capture(std::vector<at::Device> devices, bool with_generators);
 };
 
 // Sets the state, and restores the present state at its end.

@@ -100,7 +100,7 @@ at::Tensor without_history(const at::Tensor& tensor, c10::VariableVersion versio
       std::move(version), /*allow_tensor_metadata_change=*/true));
 }
 
-IValue copied(const IValue& value, bool shares_version) {
+IValue shallow_copy(const IValue& value, bool shares_version) {
   if (!value.isTensor() || !value.toTensor().defined()) return value;
   const at::Tensor& tensor = value.toTensor();
   return without_history(tensor, shares_version ? tensor.unsafeGetTensorImpl()->version_counter()
@@ -129,7 +129,7 @@ bool KeptResults::is_valid(const Result& result) const {
 void KeptResults::add(const c10::OperatorHandle& op, std::vector<IValue> values) {
   Result result{.name = op.schema().name(), .values = {}, .watched = {}};
   for (const IValue& value : values) {
-    result.values.push_back(copied(value, /*shares_version=*/true));
+    result.values.push_back(shallow_copy(value, /*shares_version=*/true));
     for_each_tensor_in(result.values.back(), [&](const at::Tensor& tensor) {
       by_storage_[tensor.storage().unsafeGetStorageImpl()].push_back(results_.size());
       result.watched.push_back(Watched::of(tensor));
@@ -146,12 +146,12 @@ std::vector<IValue> KeptResults::get(std::size_t number, const c10::OperatorHand
   if (result.name != op.schema().name() || !is_valid(result)) return {};
   std::vector<IValue> values;
   for (const IValue& value : result.values)
-    values.push_back(copied(value, /*shares_version=*/false));
+    values.push_back(shallow_copy(value, /*shares_version=*/false));
   if (moves) result = {.name = result.name, .values = {}, .watched = {}};
   return values;
 }
 
-void KeptResults::forget(const at::Tensor& tensor) {
+void KeptResults::invalidate(const at::Tensor& tensor) {
   if (!tensor.defined() || !tensor.has_storage()) return;
   const auto found = by_storage_.find(tensor.storage().unsafeGetStorageImpl());
   if (found == by_storage_.end()) return;
@@ -185,7 +185,7 @@ void ResultScope::Interceptor::call(const c10::OperatorHandle& op, c10::Dispatch
         const c10::AliasInfo* const alias = arguments[i].alias_info();
         if (alias == nullptr || !alias->isWrite()) continue;
         for_each_tensor_in(argument_at(op, *stack, i),
-                           [&](const at::Tensor& tensor) { results_->forget(tensor); });
+                           [&](const at::Tensor& tensor) { results_->invalidate(tensor); });
       }
     }
     return call_operator_kernel(op, keys, stack);
@@ -196,11 +196,11 @@ void ResultScope::Interceptor::call(const c10::OperatorHandle& op, c10::Dispatch
 
 void ResultScope::Interceptor::compute(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
                                        Stack* stack) {
-  struct Inside {
-    explicit Inside(bool& flag) : flag(flag) { flag = true; }
-    ~Inside() { flag = false; }
+  struct FlagScope {
+    explicit FlagScope(bool& flag) : flag(flag) { flag = true; }
+    ~FlagScope() { flag = false; }
     bool& flag;
-  } const inside(is_inside_);
+  } const scope(is_inside_);
   call_operator_kernel(op, keys, stack);
 }
 

@@ -32,7 +32,7 @@ class KeptResults {
   // computed again. If `moves`, the result is moved out of this object.
   std::vector<c10::IValue> get(std::size_t number, const c10::OperatorHandle& op, bool moves);
   // Discards the results in this memory, which is about to be changed.
-  void forget(const at::Tensor& tensor);
+  void invalidate(const at::Tensor& tensor);
   // Watches a tensor that leaves the region, because its user may change it in place.
   void watch(const at::Tensor& output);
 

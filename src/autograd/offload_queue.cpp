@@ -15,10 +15,10 @@ std::shared_ptr<OffloadQueue> OffloadQueue::of_thread(at::Device device) {
   const auto found =
       std::find_if(all.begin(), all.end(), [&](const auto& each) { return each.first == device; });
   if (found != all.end()) return found->second;
-  return all.emplace_back(device, std::make_shared<OffloadQueue>(make_host_copies(device))).second;
+  return all.emplace_back(device, std::make_shared<OffloadQueue>(make_host_copier(device))).second;
 }
 
-bool OffloadQueue::Known::is(const at::Tensor& tensor) const {
+bool OffloadQueue::QueuedTensor::matches(const at::Tensor& tensor) const {
   return !storage.expired() && !entry.expired() && offset == tensor.storage_offset() &&
          sizes == tensor.sizes() && strides == tensor.strides() && type == tensor.scalar_type() &&
          version == tensor._version();
@@ -26,23 +26,23 @@ bool OffloadQueue::Known::is(const at::Tensor& tensor) const {
 
 std::shared_ptr<OffloadQueue::Entry> OffloadQueue::put(const at::Tensor& tensor) {
   const std::lock_guard lock(mutex_);
-  std::vector<Known>& same_memory = known_[tensor.storage().unsafeGetStorageImpl()];
+  std::vector<QueuedTensor>& same_memory = queued_[tensor.storage().unsafeGetStorageImpl()];
   // The memory may have been used by tensors that the graph no longer has.
-  std::erase_if(same_memory, [](const Known& known) { return known.entry.expired(); });
-  for (const Known& known : same_memory) {
-    if (known.is(tensor)) return known.entry.lock();
+  std::erase_if(same_memory, [](const QueuedTensor& known) { return known.entry.expired(); });
+  for (const QueuedTensor& known : same_memory) {
+    if (known.matches(tensor)) return known.entry.lock();
   }
   while (!entries_.empty() && entries_.back().expired()) entries_.pop_back();
   if (entries_.empty()) {  // a forward pass begins
-    known_.clear();
+    queued_.clear();
   }
   const at::NoGradGuard no_grad;
   HostTraffic::count_to_host(HostTraffic::Purpose::activations, tensor);
-  const auto entry = std::make_shared<Entry>(Entry{.place = entries_.size(),
+  const auto entry = std::make_shared<Entry>(Entry{.index = entries_.size(),
                                                    .host = copies_->to_host(tensor).tensor,
                                                    .device = tensor.device()});
   entries_.push_back(entry);
-  known_[tensor.storage().unsafeGetStorageImpl()].push_back(
+  queued_[tensor.storage().unsafeGetStorageImpl()].push_back(
       {.storage = c10::weak_intrusive_ptr<c10::StorageImpl>(tensor.storage().getWeakStorageImpl()),
        .offset = tensor.storage_offset(),
        .sizes = tensor.sizes().vec(),
@@ -53,32 +53,33 @@ std::shared_ptr<OffloadQueue::Entry> OffloadQueue::put(const at::Tensor& tensor)
   return entry;
 }
 
-void OffloadQueue::begin_return(Entry& entry) {
-  if (entry.returned.tensor.defined() || entry.on_device) return;
-  entry.returned = copies_->to_device(entry.host, entry.device);
-  HostTraffic::count_to_device(HostTraffic::Purpose::activations, entry.returned.tensor);
-  report_saved_tensor(entry.returned.tensor);
+void OffloadQueue::start_copy_to_device(Entry& entry) {
+  if (entry.device_copy.tensor.defined() || entry.on_device) return;
+  entry.device_copy = copies_->to_device(entry.host, entry.device);
+  HostTraffic::count_to_device(HostTraffic::Purpose::activations, entry.device_copy.tensor);
+  report_saved_tensor(entry.device_copy.tensor);
 }
 
 at::Tensor OffloadQueue::get(Entry& entry) {
   const std::lock_guard lock(mutex_);
   if (entry.on_device) return entry.on_device.get();
   const at::NoGradGuard no_grad;
-  begin_return(entry);
-  entry.returned.wait();
-  entry.on_device = KeptTensor(entry.returned.tensor);
-  entry.returned = {};
+  start_copy_to_device(entry);
+  entry.device_copy.wait();
+  entry.on_device = KeptTensor(entry.device_copy.tensor);
+  entry.device_copy = {};
   std::size_t begun = 0;
-  for (std::size_t place = std::min(entry.place, entries_.size()); place > 0 && begun < kAhead;) {
-    const auto before = entries_[--place].lock();
+  for (std::size_t index = std::min(entry.index, entries_.size());
+       index > 0 && begun < kPrefetchCount;) {
+    const auto before = entries_[--index].lock();
     if (!before || before->on_device) continue;
-    begin_return(*before);
+    start_copy_to_device(*before);
     ++begun;
   }
-  after_pass_that_keeps_graph([queue = shared_from_this(), place = entry.place] {
+  queue_callback_if_graph_is_kept([queue = shared_from_this(), index = entry.index] {
     const std::lock_guard again(queue->mutex_);
-    if (place >= queue->entries_.size()) return;
-    if (const auto kept = queue->entries_[place].lock()) kept->on_device = {};
+    if (index >= queue->entries_.size()) return;
+    if (const auto kept = queue->entries_[index].lock()) kept->on_device = {};
   });
   return entry.on_device.get();
 }
@@ -86,11 +87,11 @@ at::Tensor OffloadQueue::get(Entry& entry) {
 // Copies the tensor to host memory, or keeps it if it is not chosen.
 class OffloadPolicy::Hooks final : public SavedVariableHooks {
  public:
-  Hooks(std::shared_ptr<OffloadQueue> queue, std::shared_ptr<const Choice> choice)
-      : queue_(std::move(queue)), choice_(std::move(choice)) {}
+  Hooks(std::shared_ptr<OffloadQueue> queue, std::shared_ptr<const Filter> filter)
+      : queue_(std::move(queue)), filter_(std::move(filter)) {}
 
   void call_pack_hook(const at::Tensor& tensor) override {
-    if (is_chosen(tensor)) {
+    if (passes_filter(tensor)) {
       entry_ = queue_->put(tensor);
     } else {
       kept_ = KeptTensor(tensor);
@@ -99,22 +100,22 @@ class OffloadPolicy::Hooks final : public SavedVariableHooks {
   at::Tensor call_unpack_hook() override { return entry_ ? queue_->get(*entry_) : kept_.get(); }
 
  private:
-  bool is_chosen(const at::Tensor& tensor) const {
+  bool passes_filter(const at::Tensor& tensor) const {
     const bool is_parameter = tensor.is_leaf() && tensor.requires_grad();
     return tensor.layout() == at::kStrided && !tensor.is_cpu() && !is_parameter &&
            tensor.is_non_overlapping_and_dense() &&
-           static_cast<std::int64_t>(tensor.nbytes()) >= choice_->min_bytes && tensor.numel() > 0 &&
-           choice_->resident.count(tensor.storage().unsafeGetStorageImpl()) == 0;
+           static_cast<std::int64_t>(tensor.nbytes()) >= filter_->min_bytes && tensor.numel() > 0 &&
+           filter_->resident.count(tensor.storage().unsafeGetStorageImpl()) == 0;
   }
 
   std::shared_ptr<OffloadQueue> queue_;
-  std::shared_ptr<const Choice> choice_;
+  std::shared_ptr<const Filter> filter_;
   std::shared_ptr<OffloadQueue::Entry> entry_;
   KeptTensor kept_;
 };
 
 std::unique_ptr<SavedVariableHooks> OffloadPolicy::hooks() {
-  return std::make_unique<Hooks>(queue_, choice_);
+  return std::make_unique<Hooks>(queue_, filter_);
 }
 
 void check_offload(at::Device device) {
@@ -140,7 +141,7 @@ InputOffload::InputOffload(const std::vector<at::Tensor>& inputs) {
   }
   if (first == inputs.end()) return;
   check_offload(first->device());
-  policy_.emplace(OffloadQueue::of_thread(first->device()), OffloadPolicy::Choice{});
+  policy_.emplace(OffloadQueue::of_thread(first->device()), OffloadPolicy::Filter{});
   scope_.emplace(*policy_);
 }
 

@@ -23,22 +23,22 @@
 #include <vector>
 
 #include "autograd/saved_tensors.h"
-#include "device/host_copies.h"
+#include "device/host_copier.h"
 
 namespace hasten {
 
 class OffloadQueue : public std::enable_shared_from_this<OffloadQueue> {
  public:
-  explicit OffloadQueue(std::unique_ptr<HostCopies> copies) : copies_(std::move(copies)) {}
+  explicit OffloadQueue(std::unique_ptr<HostCopier> copies) : copies_(std::move(copies)) {}
   // Returns the queue of this thread for a device.
   static std::shared_ptr<OffloadQueue> of_thread(at::Device device);
 
   // A tensor that was copied to host memory. The graph shares it.
   struct Entry {
-    std::size_t place;
+    std::size_t index;
     at::Tensor host;
     at::Device device;
-    HostCopies::Returned returned = {};
+    HostCopier::DeviceCopy device_copy = {};
     KeptTensor on_device = {};  // set once the backward pass has asked for it
   };
   // Copies the tensor, unless it is already in the queue.
@@ -47,42 +47,42 @@ class OffloadQueue : public std::enable_shared_from_this<OffloadQueue> {
 
  private:
   // The number of tensors that are copied back ahead of the backward pass.
-  static constexpr std::size_t kAhead = 2;
+  static constexpr std::size_t kPrefetchCount = 2;
 
   // The memory and the shape of a tensor that is in the queue.
-  struct Known {
+  struct QueuedTensor {
     c10::weak_intrusive_ptr<c10::StorageImpl> storage;
     std::int64_t offset;
     std::vector<std::int64_t> sizes, strides;
     at::ScalarType type;
     std::int64_t version;
     std::weak_ptr<Entry> entry;
-    bool is(const at::Tensor& tensor) const;
+    bool matches(const at::Tensor& tensor) const;
   };
 
-  void begin_return(Entry& entry);
+  void start_copy_to_device(Entry& entry);
 
   std::mutex mutex_;
-  std::unique_ptr<HostCopies> copies_;
+  std::unique_ptr<HostCopier> copies_;
   std::deque<std::weak_ptr<Entry>> entries_;
-  std::unordered_map<const void*, std::vector<Known>> known_;
+  std::unordered_map<const void*, std::vector<QueuedTensor>> queued_;
 };
 
 class OffloadPolicy final : public SavedTensorPolicy {
  public:
-  struct Choice {
+  struct Filter {
     std::int64_t min_bytes = 0;
     // Memory that stays on the device, such as the memory of parameters.
     std::unordered_set<const c10::StorageImpl*> resident = {};
   };
-  OffloadPolicy(std::shared_ptr<OffloadQueue> queue, Choice choice)
-      : queue_(std::move(queue)), choice_(std::make_shared<Choice>(std::move(choice))) {}
+  OffloadPolicy(std::shared_ptr<OffloadQueue> queue, Filter filter)
+      : queue_(std::move(queue)), filter_(std::make_shared<Filter>(std::move(filter))) {}
   std::unique_ptr<SavedVariableHooks> hooks() override;
 
  private:
   class Hooks;
   std::shared_ptr<OffloadQueue> queue_;
-  std::shared_ptr<const Choice> choice_;
+  std::shared_ptr<const Filter> filter_;
 };
 
 // Throws UsageError "autograd.offload" if tensors of the device cannot be moved to host memory.

@@ -20,7 +20,7 @@ std::function<void(const at::Tensor&)>& saved_tensor_listener() {
 std::atomic<bool> has_saved_tensor_listener = false;
 
 // Keeps the tensor as it is and only reports it.
-class KeepingHooks : public SavedVariableHooks {
+class KeptTensorHooks : public SavedVariableHooks {
  public:
   void call_pack_hook(const at::Tensor& tensor) override { kept_ = KeptTensor(tensor); }
   at::Tensor call_unpack_hook() override { return kept_.get(); }
@@ -68,7 +68,7 @@ void report_saved_tensor(const at::Tensor& tensor) {
   if (has_saved_tensor_listener) saved_tensor_listener()(tensor);
 }
 
-void after_pass_that_keeps_graph(std::function<void()> f) {
+void queue_callback_if_graph_is_kept(std::function<void()> f) {
   if (torch::autograd::get_current_graph_task_id() < 0 ||
       !torch::autograd::get_current_graph_task_keep_graph())
     return;
@@ -79,7 +79,7 @@ std::unique_ptr<SavedVariableHooks> default_hooks() {
   if (innermost_policy != nullptr) {
     if (auto hooks = innermost_policy->hooks()) return hooks;
   }
-  return has_saved_tensor_listener ? std::make_unique<KeepingHooks>() : nullptr;
+  return has_saved_tensor_listener ? std::make_unique<KeptTensorHooks>() : nullptr;
 }
 
 }  // namespace hasten

@@ -72,7 +72,7 @@ void report_saved_tensor(const at::Tensor& tensor);
 
 // Calls f at the end of the running backward pass if that pass keeps its graph; otherwise does
 // nothing. Use it to free memory that the pass has taken and that a later pass can take again.
-void after_pass_that_keeps_graph(std::function<void()> f);
+void queue_callback_if_graph_is_kept(std::function<void()> f);
 
 // Returns the hooks that the engine gives to LibTorch.
 std::unique_ptr<SavedVariableHooks> default_hooks();

@@ -90,11 +90,11 @@ void replace_directory(const fs::path& staged, const fs::path& target) {
 
 // Call it after writing `size` bytes. Starts writing every piece of the file that is now complete
 // to the disk, so that the sync at the end has little to wait for. That sync reports errors.
-void start_disk(int file, std::size_t size) {
-  constexpr off_t kPiece = 32 << 20;
+void start_writeback(int file, std::size_t size) {
+  constexpr off_t kChunkBytes = 32 << 20;
   const off_t position = ::lseek(file, 0, SEEK_CUR);
-  const off_t begin = (position - static_cast<off_t>(size)) / kPiece * kPiece;
-  const off_t end = position / kPiece * kPiece;
+  const off_t begin = (position - static_cast<off_t>(size)) / kChunkBytes * kChunkBytes;
+  const off_t end = position / kChunkBytes * kChunkBytes;
   if (position >= 0 && end > begin)
     static_cast<void>(::sync_file_range(file, begin, end - begin, SYNC_FILE_RANGE_WRITE));
 }
@@ -102,14 +102,14 @@ void start_disk(int file, std::size_t size) {
 }  // namespace
 
 void remove_directory(const fs::path& folder) {
-  const fs::path doomed =
+  const fs::path renamed =
       parent_folder(folder) / str('.', folder.filename().string(), kPartial, writer_tag());
-  remove_all_quietly(doomed);
-  if (::rename(folder.c_str(), doomed.c_str()) != 0)
+  remove_all_quietly(renamed);
+  if (::rename(folder.c_str(), renamed.c_str()) != 0)
     throw_file_error("io.rename", "cannot remove the folder", folder, errno);
   sync_directory(
       parent_folder(folder));  // or a power failure could leave a part of it under its name
-  remove_all_quietly(doomed);
+  remove_all_quietly(renamed);
 }
 
 AtomicFile::AtomicFile(fs::path path) : path_(std::move(path)), file_(-1) {
@@ -144,7 +144,7 @@ void AtomicFile::write(const void* bytes, std::size_t size) {
     from += done;
     size -= static_cast<std::size_t>(done);
   }
-  start_disk(file_, all);
+  start_writeback(file_, all);
 }
 
 void AtomicFile::commit() {
@@ -198,12 +198,12 @@ StagedDirectory::~StagedDirectory() {
   StagedPaths::remove(staged_, this);
 }
 
-void StagedDirectory::commit(Existing existing) {
+void StagedDirectory::commit(OverwritePolicy policy) {
   if (committed_) return;
   sync_tree(staged_);
   std::error_code error;
   const bool exists = fs::exists(fs::symlink_status(target_, error));
-  if (exists && existing == Existing::refuse) {
+  if (exists && policy == OverwritePolicy::refuse) {
     throw IoError("io.exists", {.what = target_.string() + " already exists",
                                 .hint = "write to a new folder, or delete this one first"});
   }

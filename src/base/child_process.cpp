@@ -44,11 +44,11 @@ ChildProcess::ChildProcess(const ForkOptions& options, const std::function<void(
 ChildProcess::ChildProcess(ChildProcess&& other) noexcept
     : number_(std::exchange(other.number_, -1)),
       leads_group_(other.leads_group_),
-      is_collected_(other.is_collected_),
+      is_reaped_(other.is_reaped_),
       error_(other.error_) {}
 
 ChildProcess::~ChildProcess() {
-  if (!is_uncollected() || state() == ChildState::lost) return;
+  if (!is_unreaped() || state() == ChildState::lost) return;
   if (leads_group_) {
     send_to_group(SIGKILL);
   } else {
@@ -70,18 +70,18 @@ ChildState ChildProcess::state_after(Wait wait) const {
 
 std::optional<int> ChildProcess::reap() {
   const ChildState state = await_end();
-  is_collected_ = true;
+  is_reaped_ = true;
   int status = 0;
   if (state == ChildState::lost || waitpid(number_, &status, 0) < 0) return std::nullopt;
   return status;
 }
 
 void ChildProcess::send(int signal) const {
-  if (is_uncollected()) kill(number_, signal);
+  if (is_unreaped()) kill(number_, signal);
 }
 
 void ChildProcess::send_to_group(int signal) const {
-  if (is_uncollected()) kill(-number_, signal);
+  if (is_unreaped()) kill(-number_, signal);
 }
 
 int exit_code_of(int status) {

@@ -59,7 +59,7 @@ class HASTEN_INTERNAL_API ChildProcess {
   // it is lost.
   std::optional<int> reap();
   // False after reap().
-  bool is_uncollected() const { return number_ > 0 && !is_collected_; }
+  bool is_unreaped() const { return number_ > 0 && !is_reaped_; }
 
   // Both send a signal, unless the process has been collected.
   void send(int signal) const;
@@ -70,7 +70,7 @@ class HASTEN_INTERNAL_API ChildProcess {
   ChildState state_after(Wait wait) const;
 
   pid_t number_ = -1;
-  bool leads_group_ = false, is_collected_ = false;
+  bool leads_group_ = false, is_reaped_ = false;
   int error_ = 0;
 };
 
@@ -79,7 +79,7 @@ HASTEN_INTERNAL_API int exit_code_of(int status);
 
 // A pipe. exec closes both of its ends.
 struct HASTEN_INTERNAL_API ChildPipe {
-  Descriptor reading, writing;
+  Descriptor read_end, write_end;
 
   // Returns nothing, and sets errno, if the system cannot open a pipe.
   static std::optional<ChildPipe> open();

@@ -11,7 +11,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-void append_upwards(std::vector<fs::path>& folders, const fs::path& top, const std::string& group) {
+void append_with_ancestors(std::vector<fs::path>& folders, const fs::path& top,
+                           const std::string& group) {
   for (fs::path below = fs::path(group).lexically_normal().relative_path();;
        below = below.parent_path()) {
     folders.push_back(top / below);
@@ -65,9 +66,9 @@ std::vector<fs::path> control_groups(const fs::path& root, std::string_view cont
     const auto controllers = split(line.substr(first + 1, second - first - 1), ',');
     if (starts_with(line, "0::")) unified = path;
     if (std::find(controllers.begin(), controllers.end(), controller) != controllers.end())
-      append_upwards(folders, top / controller, path);
+      append_with_ancestors(folders, top / controller, path);
   }
-  append_upwards(folders, top, unified);
+  append_with_ancestors(folders, top, unified);
   return folders;
 }
 

@@ -1,5 +1,5 @@
 // File: base/file_calls.h (internal)
-// System calls for files that several source files of this folder use, and their errors.
+// System calls for files that several source files use, and their errors.
 //
 //   const Descriptor file(open_file(path, O_RDONLY));
 //   if (file.get() < 0) throw_file_error("io.open", "cannot open", path, errno);

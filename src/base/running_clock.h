@@ -21,23 +21,23 @@ class RunningClock {
   using Clock = std::chrono::steady_clock;
   static constexpr Clock::duration kMaxStep = std::chrono::seconds(2);
 
-  explicit RunningClock(Clock::time_point start = Clock::now()) : time_(start), looked_(start) {}
+  explicit RunningClock(Clock::time_point start = Clock::now()) : time_(start), last_read_(start) {}
 
   // `at` is the time of the steady clock. Only tests pass it.
   Clock::time_point now(Clock::time_point at = Clock::now()) {
-    has_paused_ = at - looked_ > kMaxStep;
-    time_ += std::clamp(at - looked_, Clock::duration::zero(), kMaxStep);
-    looked_ = std::max(at, looked_);
+    was_suspended_ = at - last_read_ > kMaxStep;
+    time_ += std::clamp(at - last_read_, Clock::duration::zero(), kMaxStep);
+    last_read_ = std::max(at, last_read_);
     return time_;
   }
 
   // True if the last gap was longer than kMaxStep. Messages that arrived meanwhile are still
   // unread.
-  bool has_paused() const { return has_paused_; }
+  bool was_suspended() const { return was_suspended_; }
 
  private:
-  Clock::time_point time_, looked_;
-  bool has_paused_ = false;
+  Clock::time_point time_, last_read_;
+  bool was_suspended_ = false;
 };
 
 }  // namespace hasten

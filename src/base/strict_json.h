@@ -30,15 +30,15 @@
 
 namespace hasten {
 
-inline constexpr std::size_t kDeepestJson = 1000;
-inline constexpr std::uintmax_t kLargestJsonFile = std::uintmax_t{512} << 20;
+inline constexpr std::size_t kMaxJsonDepth = 1000;
+inline constexpr std::uintmax_t kMaxJsonFileBytes = std::uintmax_t{512} << 20;
 // nlohmann's ordered objects compare each key with all keys before it, so 100,000 keys take half a
 // minute.
-inline constexpr std::size_t kMostOrderedKeys = 10'000;
+inline constexpr std::size_t kMaxOrderedKeys = 10'000;
 
 struct JsonRules {
-  std::size_t deepest = kDeepestJson;  // the most lists and objects that may enclose another
-  bool unique_keys = true;             // if false, the last of equal keys counts
+  std::size_t max_depth = kMaxJsonDepth;  // the most lists and objects that may enclose another
+  bool unique_keys = true;                // if false, the last of equal keys counts
 };
 
 // The reason why a text is refused. what() completes the sentence "got ...".
@@ -94,8 +94,8 @@ namespace detail {
 // text that was read last.
 inline std::string explanation_of(std::string message, std::string_view end) {
   if (const auto at = message.find(end); at != std::string::npos) message.erase(0, at + end.size());
-  constexpr std::size_t kMost = 300;
-  return message.size() <= kMost ? message : message.substr(0, kMost) + "...";
+  constexpr std::size_t kMaxLength = 300;
+  return message.size() <= kMaxLength ? message : message.substr(0, kMaxLength) + "...";
 }
 
 template <class Json>
@@ -107,8 +107,8 @@ typename Json::parser_callback_t refuse_repeated_keys() {
     return unique_keys<Json>(refuse);
   } else {
     return unique_keys<Json>(refuse, [](std::size_t keys) {
-      if (keys > kMostOrderedKeys)
-        throw JsonError(str("more than ", kMostOrderedKeys, " keys in one object"));
+      if (keys > kMaxOrderedKeys)
+        throw JsonError(str("more than ", kMaxOrderedKeys, " keys in one object"));
     });
   }
 }
@@ -118,8 +118,8 @@ typename Json::parser_callback_t refuse_repeated_keys() {
 // Throws JsonError.
 template <class Json = nlohmann::json>
 Json parse_strict_json(std::string_view text, const JsonRules& rules = {}) {
-  if (is_nested_deeper(text, rules.deepest))
-    throw JsonError(str("a list or an object inside of more than ", rules.deepest, " others"));
+  if (is_nested_deeper(text, rules.max_depth))
+    throw JsonError(str("a list or an object inside of more than ", rules.max_depth, " others"));
   try {
     if (!rules.unique_keys) return Json::parse(text.begin(), text.end());
     return Json::parse(text.begin(), text.end(), detail::refuse_repeated_keys<Json>());
@@ -146,8 +146,8 @@ Json parse_json_or_discard(std::string_view text, const JsonRules& rules = {}) {
 inline std::string read_json_text(const std::filesystem::path& path) {
   std::error_code unknown;  // A pipe has no size. read_file reports a missing file.
   const std::uintmax_t size = std::filesystem::file_size(path, unknown);
-  if (!unknown && size > kLargestJsonFile)
-    throw JsonError(str(size, " bytes, more than the ", kLargestJsonFile, " of any JSON file"));
+  if (!unknown && size > kMaxJsonFileBytes)
+    throw JsonError(str(size, " bytes, more than the ", kMaxJsonFileBytes, " of any JSON file"));
   return read_file(path);
 }
 

@@ -12,7 +12,7 @@
 namespace hasten {
 namespace {
 
-std::string formatted(const char* format, int precision, double value) {
+std::string format_double(const char* format, int precision, double value) {
   std::array<char, 64> small;
   const int length = std::snprintf(small.data(), small.size(), format, precision, value);
   if (length < static_cast<int>(small.size())) return std::string(small.data(), length);
@@ -23,7 +23,7 @@ std::string formatted(const char* format, int precision, double value) {
 }
 
 // Returns the Damerau-Levenshtein distance, without edits between two swapped characters.
-std::size_t edits(std::string_view a, std::string_view b) {
+std::size_t edit_distance(std::string_view a, std::string_view b) {
   std::vector<std::vector<std::size_t>> d(a.size() + 1, std::vector<std::size_t>(b.size() + 1));
   for (std::size_t i = 0; i <= a.size(); ++i) d[i][0] = i;
   for (std::size_t j = 0; j <= b.size(); ++j) d[0][j] = j;
@@ -58,8 +58,8 @@ void append(std::string& out, double value) {
 }
 }  // namespace detail
 
-std::string fixed(double value, int decimals) { return formatted("%.*f", decimals, value); }
-std::string significant(double value, int digits) { return formatted("%.*g", digits, value); }
+std::string fixed(double value, int decimals) { return format_double("%.*f", decimals, value); }
+std::string significant(double value, int digits) { return format_double("%.*g", digits, value); }
 
 std::string human_bytes(std::int64_t bytes) {
   static constexpr std::array<const char*, 6> units = {"B", "kB", "MB", "GB", "TB", "PB"};
@@ -87,7 +87,7 @@ std::string human_duration(double seconds, bool hundredths) {
   return out;
 }
 
-std::string grouped(std::int64_t value) {
+std::string group_thousands(std::int64_t value) {
   std::string digits = std::to_string(value);
   const std::size_t first = value < 0 ? 1 : 0;
   for (std::size_t at = digits.size(); at > first + 3;) digits.insert(at -= 3, 1, ',');
@@ -151,7 +151,7 @@ std::optional<std::string> nearest(std::string_view word,
     // several megabytes, and the table of distances would take gigabytes.
     const auto [shorter, longer] = std::minmax({word.size(), candidate.size()});
     if (longer - shorter >= best) continue;
-    const std::size_t distance = edits(word, candidate);
+    const std::size_t distance = edit_distance(word, candidate);
     if (distance < best) {
       best = distance;
       found = candidate;

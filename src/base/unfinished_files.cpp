@@ -76,13 +76,13 @@ std::optional<Writer> writer_of_tag(const std::string& tag) {
 }
 
 // An unfinished file or folder: its final name and its writer.
-struct Partial {
+struct UnfinishedPath {
   std::string target;
   Writer writer;
   bool replaced = false;  // True for the old folder, which a new one replaces.
 };
 
-std::optional<Partial> partial_of(const fs::path& path) {
+std::optional<UnfinishedPath> parse_unfinished(const fs::path& path) {
   const std::string name = path.filename().string();
   if (name.empty() || name[0] != '.') return std::nullopt;
   for (const char* kind : {kPartial, kReplaced, kTemporary}) {
@@ -96,7 +96,7 @@ std::optional<Partial> partial_of(const fs::path& path) {
     }
     const auto writer = writer_of_tag(tag);
     if (!writer) return std::nullopt;
-    return Partial{
+    return UnfinishedPath{
         .target = name.substr(1, at - 1), .writer = *writer, .replaced = kind == kReplaced};
   }
   return std::nullopt;
@@ -116,7 +116,7 @@ fs::file_time_type last_change(const fs::path& path) {
   return latest;
 }
 
-bool is_abandoned(const Partial& partial, const fs::path& path) {
+bool is_abandoned(const UnfinishedPath& partial, const fs::path& path) {
   const Writer& writer = partial.writer;
   const std::string host = host_tag();
   if (writer.host == host && !ends_with(host, ".unknown"))
@@ -131,10 +131,10 @@ std::string writer_tag() {
   return str(pid, '-', start.empty() ? "0" : start, '-', host_tag());
 }
 
-bool is_partial(const fs::path& path) { return partial_of(path).has_value(); }
+bool is_partial(const fs::path& path) { return parse_unfinished(path).has_value(); }
 
 bool is_abandoned(const fs::path& path) {
-  const auto partial = partial_of(path);
+  const auto partial = parse_unfinished(path);
   return partial && is_abandoned(*partial, path);
 }
 
@@ -146,7 +146,7 @@ void remove_abandoned(const fs::path& folder,
        it.increment(error))
     entries.push_back(it->path());
   for (const fs::path& path : entries) {
-    const auto partial = partial_of(path);
+    const auto partial = parse_unfinished(path);
     if (!partial || !is_target(partial->target) || !is_abandoned(*partial, path)) continue;
     const fs::path target = folder / partial->target;
     if (partial->replaced && !fs::exists(target, error)) {

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <utility>
 
+#include "base/file_calls.h"
 #include "base/parse_number.h"
 #include "checkpoint/damaged_checkpoint.h"
 #include "formats/model_files.h"
@@ -59,30 +60,26 @@ std::vector<fs::path> folders_by_step(const fs::path& output_dir, StepOf step_of
 }
 
 // Returns the name, or the name with `.2` and so on if it is taken.
-fs::path free_name(const fs::path& wanted) {
+fs::path unused_name(const fs::path& wanted) {
   fs::path name = wanted;
   for (int n = 2; fs::exists(name); ++n) name = wanted.string() + str('.', n);
   return name;
 }
 
-fs::path folder_above(const fs::path& path) {
-  return path.has_parent_path() ? path.parent_path() : fs::path(".");
-}
-
 // Renames the damaged checkpoint, and returns a sentence that says what happened to it. If it
 // cannot be renamed, the run continues without it.
-std::string set_aside(const fs::path& folder) {
-  const fs::path name = free_name(folder.string() + kDamaged);
+std::string rename_damaged(const fs::path& folder) {
+  const fs::path name = unused_name(folder.string() + kDamaged);
   std::error_code error;
   fs::rename(folder, name, error);
   if (error) return "It could not be renamed: " + error.message();
-  sync_directory(folder_above(folder));
+  sync_directory(parent_folder(folder));
   return "It is now " + name.string();
 }
 
 // Returns the newest of these checkpoints that passes verification, and calls `on_damage` for each
 // newer one that fails.
-fs::path newest_whole(
+fs::path newest_verified(
     std::vector<fs::path> found,
     const std::function<void(const fs::path& folder, const Error& error)>& on_damage) {
   for (; !found.empty(); found.pop_back()) {
@@ -90,7 +87,7 @@ fs::path newest_whole(
       verify_checkpoint(found.back());
       return found.back();
     } catch (const Error& error) {
-      if (!is_damage(error)) throw;
+      if (!is_damage_error(error)) throw;
       on_damage(found.back(), error);
     }
   }
@@ -110,10 +107,10 @@ void check_replaceable(const fs::path& target) {
 
 // Deletes the unfinished saves that killed processes left next to the target, and returns the
 // target.
-fs::path cleaned(fs::path target, const std::string& prefix) {
+fs::path prepare_target(fs::path target, const std::string& prefix) {
   if (!target.has_filename()) target = target.parent_path();  // it ends in a slash
   check_replaceable(target);
-  remove_unfinished_saves(folder_above(target), prefix);
+  remove_unfinished_saves(parent_folder(target), prefix);
   remove_unfinished_saves_of(target);
   return target;
 }
@@ -121,7 +118,7 @@ fs::path cleaned(fs::path target, const std::string& prefix) {
 }  // namespace
 
 CheckpointSave::CheckpointSave(const fs::path& target, std::string prefix)
-    : prefix_(std::move(prefix)), staged_(cleaned(target, prefix_)) {}
+    : prefix_(std::move(prefix)), staged_(prepare_target(target, prefix_)) {}
 
 void CheckpointSave::commit(const CheckpointRotation& rotation) {
   publish(rotation);
@@ -132,12 +129,12 @@ void CheckpointSave::publish(const CheckpointRotation& rotation) {
   write_manifest(staged_.path());
   // Renames later checkpoints first, so that the highest step is never an abandoned one.
   if (rotation.abandon_after)
-    abandon_checkpoints_after(folder_above(staged_.target()), *rotation.abandon_after, prefix_);
-  staged_.commit(Existing::replace);
+    abandon_checkpoints_after(parent_folder(staged_.target()), *rotation.abandon_after, prefix_);
+  staged_.commit(OverwritePolicy::replace);
 }
 
 void CheckpointSave::rotate(const CheckpointRotation& rotation) const {
-  rotate_checkpoints(folder_above(staged_.target()), rotation, prefix_);
+  rotate_checkpoints(parent_folder(staged_.target()), rotation, prefix_);
 }
 
 std::int64_t step_of_checkpoint(const fs::path& folder, const std::string& prefix) {
@@ -155,7 +152,7 @@ std::vector<fs::path> abandoned_checkpoints(const fs::path& output_dir, const st
 }
 
 fs::path last_checkpoint(const fs::path& output_dir, const std::string& prefix) {
-  return newest_whole(checkpoints(output_dir, prefix), [](const fs::path&, const Error&) {});
+  return newest_verified(checkpoints(output_dir, prefix), [](const fs::path&, const Error&) {});
 }
 
 fs::path recover_last_checkpoint(const fs::path& output_dir,
@@ -165,20 +162,21 @@ fs::path recover_last_checkpoint(const fs::path& output_dir,
   remove_unfinished_saves(output_dir, prefix);
   auto found = checkpoints(output_dir, prefix);
   if (accepts) std::erase_if(found, [&](const fs::path& each) { return !accepts(each); });
-  return newest_whole(std::move(found), [&](const fs::path& folder, const Error& error) {
-    report(set_damaged_aside(folder, error));
+  return newest_verified(std::move(found), [&](const fs::path& folder, const Error& error) {
+    report(rename_damaged_checkpoint(folder, error));
   });
 }
 
-bool is_damage(const Error& error) {
+bool is_damage_error(const Error& error) {
   return error.code() != "checkpoint.newer-version" && error.code() != "io.open" &&
          error.code() != "io.map";
 }
 
-std::string set_damaged_aside(const fs::path& folder, const Error& error) {
+std::string rename_damaged_checkpoint(const fs::path& folder, const Error& error) {
   const ErrorText& text = error.text();
   return str("the checkpoint ", folder.string(), " cannot be used. ", text.what, ": got ", text.got,
-             text.expected.empty() ? "" : ", expected " + text.expected, ". ", set_aside(folder));
+             text.expected.empty() ? "" : ", expected " + text.expected, ". ",
+             rename_damaged(folder));
 }
 
 std::vector<fs::path> damaged_checkpoints(const fs::path& output_dir, const std::string& prefix) {
@@ -197,7 +195,7 @@ void abandon_checkpoints_after(const fs::path& output_dir, std::int64_t step,
        ++it) {
     std::error_code error;
     const fs::path name = kAbandoned + prefix + str(step_of_checkpoint(*it, prefix));
-    fs::rename(*it, free_name(output_dir / name), error);
+    fs::rename(*it, unused_name(output_dir / name), error);
     // The main process of another machine may have renamed it already.
     if (error && error != std::errc::no_such_file_or_directory) {
       throw IoError(
@@ -247,7 +245,7 @@ void remove_unfinished_saves(const fs::path& output_dir, const std::string& pref
 }
 
 void remove_unfinished_saves_of(const fs::path& target) {
-  remove_abandoned(folder_above(target),
+  remove_abandoned(parent_folder(target),
                    [&](const std::string& name) { return name == target.filename(); });
 }
 

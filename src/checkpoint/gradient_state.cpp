@@ -16,12 +16,13 @@ at::Tensor gradient_of(const TensorDict& saved, const std::string& name,
                        const at::Tensor& parameter) {
   if (const auto dense = saved.find(name); dense != saved.end()) return dense->second;
   if (!saved.contains(name + kIndices)) return {};
-  const at::Tensor indices = take(saved, name + kIndices), values = take(saved, name + kValues);
+  const at::Tensor indices = tensor_at(saved, name + kIndices),
+                   values = tensor_at(saved, name + kValues);
   // LibTorch does not check the indices itself, and would read and write outside of the gradient.
   at::_validate_sparse_coo_tensor_args(indices, values, parameter.sizes());
   const at::Tensor gradient = at::sparse_coo_tensor(indices, values, parameter.sizes(),
                                                     values.options().layout(at::kSparse));
-  return gradient._coalesced_(take(saved, name + kIsCoalesced).item<bool>());
+  return gradient._coalesced_(tensor_at(saved, name + kIsCoalesced).item<bool>());
 }
 
 // Returns a gradient like one that autograd makes: if it is dense, with the parameter's strides,
@@ -52,7 +53,7 @@ TensorDict gradient_tensors(const ParameterNames& parameters) {
 void check_gradients(const ParameterNames& parameters, const TensorDict& saved,
                      const std::filesystem::path& file) {
   std::size_t used = 0;
-  const auto throw_misfit = [&](const std::string& name, const std::string& got) {
+  const auto throw_mismatch = [&](const std::string& name, const std::string& got) {
     throw DataError("checkpoint.gradients",
                     {.what = str(file.string(), ", gradient ", name),
                      .got = got,
@@ -66,13 +67,13 @@ void check_gradients(const ParameterNames& parameters, const TensorDict& saved,
       used += gradient.is_sparse() ? 3 : 1;
       if (gradient.sizes() != parameter.sizes() ||
           gradient.scalar_type() != parameter.scalar_type())
-        throw_misfit(name, "another shape or type than the parameter's");
+        throw_mismatch(name, "another shape or type than the parameter's");
     } catch (const c10::Error& error) {  // such as an index outside of the shape
-      throw_misfit(name, error.what_without_backtrace());
+      throw_mismatch(name, error.what_without_backtrace());
     }
   }
   if (used != saved.size())
-    throw_misfit(saved.begin()->first, str(saved.size() - used, " tensors of other parameters"));
+    throw_mismatch(saved.begin()->first, str(saved.size() - used, " tensors of other parameters"));
 }
 
 void restore_gradients(const ParameterNames& parameters, const TensorDict& saved) {

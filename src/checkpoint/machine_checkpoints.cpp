@@ -87,7 +87,7 @@ std::vector<Machine> machines_of(const Group& group, bool writes, const fs::path
   return machines;
 }
 
-std::string shown_machine(const std::vector<Machine>& machines, std::size_t number) {
+std::string describe_machine(const std::vector<Machine>& machines, std::size_t number) {
   const Machine& machine = machines[number];
   return str("machine ", number, " (rank ", machine.rank, ", ", machine.host, ", ", machine.folder,
              ")");
@@ -110,11 +110,11 @@ std::optional<Save> newest_common(const std::vector<Machine>& machines, std::int
   return std::nullopt;
 }
 
-[[noreturn]] void throw_missing_on(const std::vector<Machine>& machines) {
+[[noreturn]] void throw_missing_on_machine(const std::vector<Machine>& machines) {
   std::vector<std::string> without, found;
   for (std::size_t i = 0; i < machines.size(); ++i) {
-    if (machines[i].saves.empty()) without.push_back(shown_machine(machines, i));
-    found.push_back(str(shown_machine(machines, i), ": ", steps_of(machines[i])));
+    if (machines[i].saves.empty()) without.push_back(describe_machine(machines, i));
+    found.push_back(str(describe_machine(machines, i), ": ", steps_of(machines[i])));
   }
   throw DataError("checkpoint.missing-on-machine",
                   {.what = "resuming with save_on_each_node",
@@ -130,7 +130,7 @@ void report_newer(const std::vector<Machine>& machines, std::int64_t step,
   for (std::size_t i = 0; i < machines.size(); ++i) {
     if (machines[i].saves.empty() || machines[i].saves.rbegin()->first <= step) continue;
     report(str("the checkpoint of step ", machines[i].saves.rbegin()->first, " of ",
-               shown_machine(machines, i),
+               describe_machine(machines, i),
                " is not used: not every machine has it. The run continues from step ", step));
     return;
   }
@@ -202,7 +202,7 @@ fs::path newest_common_checkpoint(const Group& group, bool writes, const fs::pat
   if (std::all_of(machines.begin(), machines.end(), has_none)) return {};
   for (std::int64_t below = std::numeric_limits<std::int64_t>::max();;) {
     const std::optional<Save> common = newest_common(machines, below);
-    if (!common) throw_missing_on(machines);
+    if (!common) throw_missing_on_machine(machines);
     below = common->first;
     const fs::path folder = output_dir / str(prefix, common->first);
     std::string damage;
@@ -210,17 +210,17 @@ fs::path newest_common_checkpoint(const Group& group, bool writes, const fs::pat
       try {
         verify_checkpoint(folder);
       } catch (const Error& error) {
-        if (!is_damage(error)) throw;
-        damage = set_damaged_aside(folder, error);
+        if (!is_damage_error(error)) throw;
+        damage = rename_damaged_checkpoint(folder, error);
       }
     });
-    bool is_whole = true;
+    bool is_intact = true;
     for (const std::string& of_rank : group.gather_object(damage)) {
       if (of_rank.empty()) continue;
       report(of_rank);
-      is_whole = false;
+      is_intact = false;
     }
-    if (!is_whole) continue;
+    if (!is_intact) continue;
     report_newer(machines, common->first, report);
     return path_of_writer(group, writes ? folder.string() : "");
   }
@@ -232,7 +232,7 @@ fs::path common_checkpoint(const Group& group, bool writes, const fs::path& fold
       machines_of(group, writes, folder, writes ? std::vector{folder} : std::vector<fs::path>(),
                   folder.filename().string());
   if (!newest_common(machines, std::numeric_limits<std::int64_t>::max()))
-    throw_missing_on(machines);
+    throw_missing_on_machine(machines);
   once(group, writes, [&] { verify_checkpoint(folder); });
   return path_of_writer(group, writes ? folder.string() : "");
 }

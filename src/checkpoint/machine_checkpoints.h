@@ -39,8 +39,8 @@ void require_separate_folders(const Group& group, bool writes, const std::filesy
 std::string new_save_id(const Group& group);
 void write_machine_file(const std::filesystem::path& checkpoint, const std::string& save_id);
 
-// Returns the newest checkpoint that is whole on every machine, or an empty path if no machine has
-// one. Damaged checkpoints are set aside and reported. A newer checkpoint that a machine lacks is
+// Returns the newest checkpoint that is intact on every machine, or an empty path if no machine has
+// one. Damaged checkpoints are renamed and reported. A newer checkpoint that a machine lacks is
 // reported too. If `accepts` is set, only checkpoints for which it returns true count.
 std::filesystem::path newest_common_checkpoint(
     const Group& group, bool writes, const std::filesystem::path& output_dir,

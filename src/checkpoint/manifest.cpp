@@ -18,7 +18,7 @@ namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
 constexpr const char* kChecksumKey = "xxh3_128";
-constexpr const char* kUseAnother =
+constexpr const char* kUseAnotherHint =
     "use another checkpoint; resume_from_checkpoint true takes the newest one that is whole";
 
 std::string text_of_json(const Json& json) { return json.dump(2) + "\n"; }
@@ -45,7 +45,7 @@ std::vector<std::string> file_names(const fs::path& folder) {
   throw DataError("checkpoint.manifest", {.what = (folder / kManifestFile).string(),
                                           .got = std::move(got),
                                           .expected = "the manifest of a complete checkpoint",
-                                          .hint = kUseAnother});
+                                          .hint = kUseAnotherHint});
 }
 
 // Returns the manifest without its checksum. The file must be exactly the text that hasten writes
@@ -104,7 +104,7 @@ void verify_file(const fs::path& path, const FileRecord& expected) {
     throw DataError("checkpoint.missing-file", {.what = path.string(),
                                                 .got = "no such file",
                                                 .expected = "a file of the checkpoint",
-                                                .hint = kUseAnother});
+                                                .hint = kUseAnotherHint});
   }
   const auto size = fs::file_size(path, error);
   const auto throw_damaged = [&](const std::string& part, std::string got, std::string wanted) {
@@ -112,11 +112,11 @@ void verify_file(const fs::path& path, const FileRecord& expected) {
                     {.what = path.string() + (part.empty() ? "" : ", " + part),
                      .got = std::move(got),
                      .expected = std::move(wanted),
-                     .hint = kUseAnother});
+                     .hint = kUseAnotherHint});
   };
   const FileChecksum& wanted = expected.checksum;
   if (!error && size != wanted.bytes) {
-    throw_damaged(tensor_cut_at(size, expected.tensors), str(size, " bytes"),
+    throw_damaged(truncated_tensor(size, expected.tensors), str(size, " bytes"),
                   str(wanted.bytes, " bytes"));
   }
   const FileChecksum found = checksum_of_file(path, wanted.algorithm);
@@ -145,7 +145,7 @@ std::map<std::string, FileRecord> files_of(const fs::path& folder, const Json& m
       if (!entry.contains("tensors")) continue;
       files[name].tensors = records_of_json(entry.at("tensors"));
       for (const auto& [tensor, record] : files[name].tensors) {
-        if (!is_possible(record))
+        if (!is_valid(record))
           throw_bad_manifest(folder, str("an impossible tensor ", tensor, " of ", name));
       }
     }

@@ -22,7 +22,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-static_assert(std::string_view(kFileOfCheckpoints) == kManifestFile);
+static_assert(std::string_view(kCheckpointManifestFile) == kManifestFile);
 
 using RecordsByFile = std::map<std::string, TensorRecords>;
 
@@ -53,8 +53,8 @@ RecordsByFile weight_records(const fs::path& folder, bool& has_slices) {
                    .hint = "the files of all processes must be in the folder"});
 }
 
-// A part of a tensor, from one file.
-struct Part {
+// A slice of a tensor, loaded from one file.
+struct LoadedSlice {
   const TensorRecord* record = nullptr;
   at::Tensor values;
 };
@@ -68,47 +68,49 @@ bool overlap(const TensorRecord& a, const TensorRecord& b) {
   return true;
 }
 
-// Joins the parts of a tensor. They must have one type and shape, and cover it once.
-at::Tensor joined(const fs::path& folder, const std::string& name, const std::vector<Part>& parts) {
-  const TensorRecord& first = *parts.front().record;
+// Merges the slices of a tensor. They must have one type and shape, and cover it once.
+at::Tensor merge_slices(const fs::path& folder, const std::string& name,
+                        const std::vector<LoadedSlice>& slices) {
+  const TensorRecord& first = *slices.front().record;
   std::int64_t covered = 0;
-  for (std::size_t i = 0; i < parts.size(); ++i) {
-    const TensorRecord& record = *parts[i].record;
+  for (std::size_t i = 0; i < slices.size(); ++i) {
+    const TensorRecord& record = *slices[i].record;
     if (record.shape != first.shape ||
-        parts[i].values.scalar_type() != parts.front().values.scalar_type())
+        slices[i].values.scalar_type() != slices.front().values.scalar_type())
       throw_bad_slices(folder, name, "slices of tensors with different shapes or types");
-    if (parts[i].values.sizes() != at::IntArrayRef(record.sizes_in_file()))
+    if (slices[i].values.sizes() != at::IntArrayRef(record.sizes_in_file()))
       throw_bad_slices(folder, name, "a slice whose size differs from the manifest's");
     for (std::size_t j = 0; j < i; ++j) {
-      if (overlap(record, *parts[j].record)) throw_bad_slices(folder, name, "slices that overlap");
+      if (overlap(record, *slices[j].record)) throw_bad_slices(folder, name, "slices that overlap");
     }
     covered += c10::multiply_integers(record.sizes_in_file());
   }
   const std::int64_t elements = c10::multiply_integers(first.shape);
   if (covered != elements)
     throw_bad_slices(folder, name, str(covered, " of ", elements, " elements"));
-  if (first.offset.empty()) return parts.front().values;
-  at::Tensor whole = at::empty(first.shape, parts.front().values.options());
-  for (const Part& part : parts) {
+  if (first.offset.empty()) return slices.front().values;
+  at::Tensor whole = at::empty(first.shape, slices.front().values.options());
+  for (const LoadedSlice& slice : slices) {
     at::Tensor place = whole;
     for (std::size_t d = 0; d < first.shape.size(); ++d) {
-      place =
-          place.narrow(static_cast<std::int64_t>(d), part.record->offset[d], part.record->sizes[d]);
+      place = place.narrow(static_cast<std::int64_t>(d), slice.record->offset[d],
+                           slice.record->sizes[d]);
     }
-    place.copy_(part.values);
+    place.copy_(slice.values);
   }
   return whole;
 }
 
-TensorDict join_slices(const fs::path& folder, const RecordsByFile& records) {
-  std::map<std::string, std::vector<Part>> parts;
+TensorDict merge_all_slices(const fs::path& folder, const RecordsByFile& records) {
+  std::map<std::string, std::vector<LoadedSlice>> slices;
   for (const auto& [file, tensors] : records) {
     const SafetensorsFile open(folder / file);
     for (const auto& [name, record] : tensors)
-      parts[name].push_back({.record = &record, .values = open.tensor(name)});
+      slices[name].push_back({.record = &record, .values = open.tensor(name)});
   }
   TensorDict weights;
-  for (const auto& [name, of_tensor] : parts) weights[name] = joined(folder, name, of_tensor);
+  for (const auto& [name, of_tensor] : slices)
+    weights[name] = merge_slices(folder, name, of_tensor);
   return weights;
 }
 
@@ -118,7 +120,7 @@ TensorDict weights_to_merge(const fs::path& folder) {
   verify_checkpoint(folder);
   bool has_slices = false;
   const RecordsByFile records = weight_records(folder, has_slices);
-  return has_slices ? join_slices(folder, records) : load_weights(folder);
+  return has_slices ? merge_all_slices(folder, records) : load_weights(folder);
 }
 
 // Returns the metadata of the files, which lists the other names of tied weights.

@@ -51,9 +51,9 @@ void visit_rounding(AdamWOptions& options, Option& option) {
   std::string type = options.state_dtype() == at::kBFloat16 ? "bfloat16" : "float32";
   bool is_stochastic = options.stochastic_rounding();
   std::int64_t seed = options.rounding_seed();
-  option.added("state_dtype", type);
-  option.added("stochastic_rounding", is_stochastic);
-  option.added("rounding_seed", seed);
+  option.added_option("state_dtype", type);
+  option.added_option("stochastic_rounding", is_stochastic);
+  option.added_option("rounding_seed", seed);
   options.state_dtype(type == "bfloat16" ? at::kBFloat16 : at::kFloat)
       .stochastic_rounding(is_stochastic)
       .rounding_seed(seed);
@@ -121,7 +121,7 @@ void visit_group(optim::OptimizerOptions& options, Option& option) {
 // Forwards every overload of OptionVisitor, and the overloads that only LibTorch's options need, to
 // `Derived::value(name, value)`.
 template <class Derived>
-class EveryOption : public OptionVisitor {
+class ForwardingOptionVisitor : public OptionVisitor {
  public:
   using OptionVisitor::operator();
   void operator()(const char* name, double& value) override { self().value(name, value); }
@@ -145,19 +145,19 @@ class EveryOption : public OptionVisitor {
   Derived& self() { return static_cast<Derived&>(*this); }
 };
 
-struct OptionSaver : EveryOption<OptionSaver> {
+struct OptionSaver : ForwardingOptionVisitor<OptionSaver> {
   template <class Value>
   void value(const char* name, const Value& option) {
     json[name] = json_of_value(option);
   }
   template <class Value>
-  void added(const char* name, const Value& option) {
+  void added_option(const char* name, const Value& option) {
     value(name, option);
   }
   OptionsJson json = OptionsJson::object();
 };
 
-struct OptionLoader : EveryOption<OptionLoader> {
+struct OptionLoader : ForwardingOptionVisitor<OptionLoader> {
   explicit OptionLoader(const OptionsJson& saved) : json(saved) {}
   template <class Value>
   void value(const char* name, Value& option) {
@@ -165,7 +165,7 @@ struct OptionLoader : EveryOption<OptionLoader> {
     ++used;
   }
   template <class Value>
-  void added(const char* name, Value& option) {
+  void added_option(const char* name, Value& option) {
     if (json.contains(name)) value(name, option);
   }
   const OptionsJson& json;

@@ -62,24 +62,24 @@ void visit_members(Visitor& visit, State& state) {
   visit.number("n_iter", state.n_iter());
   visit.number("t", state.t());
   visit.number("prev_loss", state.prev_loss());
-  visit.free_tensor("d", state.d());
-  visit.free_tensor("H_diag", state.H_diag());
-  visit.free_tensor("prev_flat_grad", state.prev_flat_grad());
+  visit.unchecked_tensor("d", state.d());
+  visit.unchecked_tensor("H_diag", state.H_diag());
+  visit.unchecked_tensor("prev_flat_grad", state.prev_flat_grad());
   visit.list("old_dirs", state.old_dirs());
   visit.list("old_stps", state.old_stps());
   visit.list("ro", state.ro());
   // `al` is scratch memory: each step writes it before it reads it.
 }
 
-class Saving {
+class StateWriter {
  public:
-  Saving(TensorDict& out, std::string name) : out_(out), name_(std::move(name)) {}
+  StateWriter(TensorDict& out, std::string name) : out_(out), name_(std::move(name)) {}
   void tensor(const char* member, const at::Tensor& value) { out_[key(member)] = value; }
   void optional_tensor(const char* member, const at::Tensor& value) {
     if (value.defined()) out_[key(member)] = value;
   }
   // LBFGS's tensors may share memory, which a file cannot express.
-  void free_tensor(const char* member, const at::Tensor& value) {
+  void unchecked_tensor(const char* member, const at::Tensor& value) {
     if (value.defined()) out_[key(member)] = value.clone();
   }
   void number(const char* member, std::int64_t value) {
@@ -90,7 +90,7 @@ class Saving {
   }
   void list(const char* member, const std::deque<at::Tensor>& values) {
     for (std::size_t i = 0; i < values.size(); ++i)
-      free_tensor(str(member, '.', i).c_str(), values[i]);
+      unchecked_tensor(str(member, '.', i).c_str(), values[i]);
   }
 
  private:
@@ -99,10 +99,10 @@ class Saving {
   std::string name_;
 };
 
-class Loading {
+class StateReader {
  public:
-  Loading(const TensorDict& from, std::string name, const at::Tensor& parameter, at::Device device,
-          const fs::path& file, std::set<std::string>& used)
+  StateReader(const TensorDict& from, std::string name, const at::Tensor& parameter,
+              at::Device device, const fs::path& file, std::set<std::string>& used)
       : from_(from),
         name_(std::move(name)),
         parameter_(parameter),
@@ -128,46 +128,46 @@ class Loading {
     }
     return found;
   }
-  // True if Saving wrote the member from a double. State in the parameter's own type is float.
+  // True if StateWriter wrote the member from a double. State in the parameter's own type is float.
   bool is_number(const std::string& member) const {
     const at::Tensor& value = from_.at(key(member.c_str()));
     return value.dim() == 0 && value.scalar_type() == at::kDouble;
   }
 
-  void tensor(const char* member, at::Tensor& value) { value = checked(member); }
+  void tensor(const char* member, at::Tensor& value) { value = take_checked(member); }
   void optional_tensor(const char* member, at::Tensor& value) {
-    if (from_.contains(key(member))) value = checked(member);
+    if (from_.contains(key(member))) value = take_checked(member);
   }
-  void free_tensor(const char* member, at::Tensor& value) {
-    if (from_.contains(key(member))) value = moved(taken(member));
+  void unchecked_tensor(const char* member, at::Tensor& value) {
+    if (from_.contains(key(member))) value = copy_to_device(take_member(member));
   }
   void number(const char* member, std::int64_t& value) {
-    value = taken(member).item<std::int64_t>();
+    value = take_member(member).item<std::int64_t>();
   }
-  void number(const char* member, double& value) { value = taken(member).item<double>(); }
+  void number(const char* member, double& value) { value = take_member(member).item<double>(); }
   void list(const char* member, std::deque<at::Tensor>& values) {
     for (std::size_t i = 0; from_.contains(key(str(member, '.', i).c_str())); ++i)
-      values.push_back(moved(taken(str(member, '.', i).c_str())));
+      values.push_back(copy_to_device(take_member(str(member, '.', i).c_str())));
   }
 
  private:
   std::string key(const char* member) const { return name_ + "." + member; }
-  const at::Tensor& taken(const char* member) {
+  const at::Tensor& take_member(const char* member) {
     used_.insert(key(member));
-    return take(from_, key(member));
+    return tensor_at(from_, key(member));
   }
-  at::Tensor moved(const at::Tensor& tensor) const {
+  at::Tensor copy_to_device(const at::Tensor& tensor) const {
     return tensor.to(device_, /*non_blocking=*/false, /*copy=*/true);
   }
-  at::Tensor checked(const char* member) {
-    const at::Tensor& tensor = taken(member);
+  at::Tensor take_checked(const char* member) {
+    const at::Tensor& tensor = take_member(member);
     if (tensor.sizes() != parameter_.sizes() || !fits_type(tensor.scalar_type())) {
       throw DataError("checkpoint.optimizer-shape",
                       {.what = file_.string() + ", tensor " + key(member),
                        .got = "a shape or type that differs from the parameter's",
                        .hint = "resume with the model the checkpoint was made with"});
     }
-    return moved(tensor);
+    return copy_to_device(tensor);
   }
 
   // hasten::AdamW keeps its moments in float or bfloat16, independently of which of the two the
@@ -199,7 +199,7 @@ struct MemberNames {
     names.insert(member);
   }
   template <class T>
-  void free_tensor(const char* member, const T&) {
+  void unchecked_tensor(const char* member, const T&) {
     names.insert(member);
   }
   template <class T>
@@ -213,7 +213,7 @@ struct MemberNames {
 };
 
 // The states of hasten's other optimizers name their members themselves.
-bool save_param_state(const optim::OptimizerParamState& state, Saving& saving) {
+bool save_param_state(const optim::OptimizerParamState& state, StateWriter& saving) {
   const auto* own = dynamic_cast<const ParamState*>(&state);
   if (own == nullptr) return false;
   for (const auto& [member, tensor] : own->tensors) saving.tensor(member.c_str(), tensor);
@@ -223,7 +223,7 @@ bool save_param_state(const optim::OptimizerParamState& state, Saving& saving) {
 }
 
 // The optimizer checks names and shapes in its next step.
-std::unique_ptr<optim::OptimizerParamState> load_param_state(Loading& loading) {
+std::unique_ptr<optim::OptimizerParamState> load_param_state(StateReader& loading) {
   const std::vector<std::string> members = loading.members();
   if (members.empty()) return nullptr;
   auto state = std::make_unique<ParamState>();
@@ -233,7 +233,7 @@ std::unique_ptr<optim::OptimizerParamState> load_param_state(Loading& loading) {
     } else if (loading.is_number(member)) {
       loading.number(member.c_str(), state->numbers[member]);
     } else {
-      loading.free_tensor(member.c_str(), state->tensors[member]);
+      loading.unchecked_tensor(member.c_str(), state->tensors[member]);
     }
   }
   return state;
@@ -242,27 +242,27 @@ std::unique_ptr<optim::OptimizerParamState> load_param_state(Loading& loading) {
 // A kind of optimizer. hasten::AdamW has AdamW's options and state.
 struct OptimizerKind {
   const char* name;
-  bool (*is_of)(const optim::OptimizerOptions& options);
+  bool (*matches)(const optim::OptimizerOptions& options);
   // Returns false if the state is of a different class.
-  bool (*save)(const optim::OptimizerParamState& state, Saving& saving);
+  bool (*save)(const optim::OptimizerParamState& state, StateWriter& saving);
   // Returns null if the file has nothing for the parameter, because it had no gradient.
-  std::unique_ptr<optim::OptimizerParamState> (*load)(Loading& loading);
+  std::unique_ptr<optim::OptimizerParamState> (*load)(StateReader& loading);
 };
 
 template <class Options, class State>
 OptimizerKind optimizer_kind(const char* name) {
   return {.name = name,
-          .is_of =
+          .matches =
               [](const optim::OptimizerOptions& options) {
                 return dynamic_cast<const Options*>(&options) != nullptr;
               },
           .save =
-              [](const optim::OptimizerParamState& state, Saving& saving) {
+              [](const optim::OptimizerParamState& state, StateWriter& saving) {
                 const auto* own = dynamic_cast<const State*>(&state);
                 if (own != nullptr) visit_members(saving, *own);
                 return own != nullptr;
               },
-          .load = [](Loading& loading) -> std::unique_ptr<optim::OptimizerParamState> {
+          .load = [](StateReader& loading) -> std::unique_ptr<optim::OptimizerParamState> {
             auto state = std::make_unique<State>();
             MemberNames members;
             visit_members(members, *state);
@@ -290,11 +290,11 @@ const OptimizerKind& kind_of_optimizer(const optim::Optimizer& optimizer) {
       optimizer_kind<optim::AdagradOptions, optim::AdagradParamState>("Adagrad"),
       optimizer_kind<optim::LBFGSOptions, optim::LBFGSParamState>("LBFGS")};
   for (const OptimizerKind& kind : kinds) {
-    if (kind.is_of(optimizer.defaults())) return kind;
+    if (kind.matches(optimizer.defaults())) return kind;
   }
   if (dynamic_cast<const StatefulOptimizer*>(&optimizer) != nullptr) {
     static const OptimizerKind stateful = {
-        .name = "", .is_of = nullptr, .save = save_param_state, .load = load_param_state};
+        .name = "", .matches = nullptr, .save = save_param_state, .load = load_param_state};
     return stateful;
   }
   throw_unknown_optimizer();
@@ -313,7 +313,7 @@ TensorDict optimizer_tensors(const optim::Optimizer& optimizer, const ParameterN
   for (const auto& [name, parameter] : parameters) {
     const auto found = optimizer.state().find(parameter.unsafeGetTensorImpl());
     if (found == optimizer.state().end()) continue;  // it has had no gradient yet
-    Saving saving(out, name);
+    StateWriter saving(out, name);
     if (!kind.save(*found->second, saving)) throw_unknown_optimizer();
   }
   return out;
@@ -321,12 +321,13 @@ TensorDict optimizer_tensors(const optim::Optimizer& optimizer, const ParameterN
 
 void restore_optimizer(optim::Optimizer& optimizer, const ParameterNames& parameters,
                        const TensorDict& tensors, const fs::path& file,
-                       std::optional<at::Device> states_on) {
+                       std::optional<at::Device> state_device) {
   const OptimizerKind& kind = kind_of_optimizer(optimizer);
   optimizer.state().clear();
   std::set<std::string> used;
   for (const auto& [name, parameter] : parameters) {
-    Loading loading(tensors, name, parameter, states_on.value_or(parameter.device()), file, used);
+    StateReader loading(tensors, name, parameter, state_device.value_or(parameter.device()), file,
+                        used);
     if (auto state = kind.load(loading))
       optimizer.state()[parameter.unsafeGetTensorImpl()] = std::move(state);
   }

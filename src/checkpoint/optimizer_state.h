@@ -27,9 +27,9 @@ TensorDict optimizer_tensors(const torch::optim::Optimizer& optimizer,
 
 // Each tensor must belong to a parameter and have its shape and type. LBFGS is an exception,
 // because its state covers all parameters together. The states are on the device of their
-// parameters unless `states_on` is set.
+// parameters unless `state_device` is set.
 void restore_optimizer(torch::optim::Optimizer& optimizer, const ParameterNames& parameters,
                        const TensorDict& tensors, const std::filesystem::path& file,
-                       std::optional<at::Device> states_on = std::nullopt);
+                       std::optional<at::Device> state_device = std::nullopt);
 
 }  // namespace hasten

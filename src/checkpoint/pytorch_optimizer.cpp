@@ -24,13 +24,13 @@ using pickle::Value;
 using Members = std::map<std::string, const Value*>;
 using GroupJson = nlohmann::json;
 
-constexpr double kMostSteps = 9007199254740992;  // 2^53: doubles hold every integer up to it
+constexpr double kMaxSteps = 9007199254740992;  // 2^53: doubles hold every integer up to it
 
 // A file whose root is a dictionary.
 class StateFile {
  public:
   StateFile(const fs::path& path, const PyTorchFileOptions& options)
-      : path_(path.string()), archive_(opened(path, options)), tensors_(archive_) {}
+      : path_(path.string()), archive_(open_archive(path, options)), tensors_(archive_) {}
 
   const std::string& path() const { return path_; }
   Members root() const { return members(archive_->program().root()); }
@@ -73,8 +73,8 @@ class StateFile {
   }
 
  private:
-  static std::shared_ptr<const PickleArchive> opened(const fs::path& path,
-                                                     const PyTorchFileOptions& options) {
+  static std::shared_ptr<const PickleArchive> open_archive(const fs::path& path,
+                                                           const PyTorchFileOptions& options) {
     require_pickle_allowed(options, path);
     return std::make_shared<const PickleArchive>(path);
   }
@@ -93,8 +93,8 @@ std::vector<double> numbers_of(StateFile& file, const Members& members, const st
   return numbers;
 }
 
-[[noreturn]] void throw_other_options(const StateFile& file, std::string got,
-                                      std::string expected) {
+[[noreturn]] void throw_options_mismatch(const StateFile& file, std::string got,
+                                         std::string expected) {
   throw DataError("checkpoint.optimizer-options",
                   {.what = file.path(),
                    .got = std::move(got),
@@ -103,7 +103,7 @@ std::vector<double> numbers_of(StateFile& file, const Members& members, const st
 }
 
 // Returns the value of an option as JSON, in the type that the optimizer's option has.
-GroupJson option_of(StateFile& file, const Value& value, const GroupJson& now) {
+GroupJson option_of(StateFile& file, const Value& value, const GroupJson& current) {
   if (value.kind == Kind::none) return GroupJson();
   if (value.kind == Kind::text) return std::string(value.text);
   if (value.kind == Kind::tuple || value.kind == Kind::list) {
@@ -111,28 +111,28 @@ GroupJson option_of(StateFile& file, const Value& value, const GroupJson& now) {
     for (const Value* each : value.items) list.push_back(file.number(*each));
     return list;
   }
-  if (now.is_boolean()) return file.number(value) != 0;
-  if (now.is_number_integer() && value.kind == Kind::integer) return value.integer;
+  if (current.is_boolean()) return file.number(value) != 0;
+  if (current.is_number_integer() && value.kind == Kind::integer) return value.integer;
   return file.number(value);
 }
 
 // Returns the value of an option. For a pair such as betas, hasten's names of the two numbers are
 // betas_1 and betas_2.
-const Value& option_named(const StateFile& file, const Members& group, const std::string& name) {
+const Value& find_option(const StateFile& file, const Members& group, const std::string& name) {
   if (const auto found = group.find(name); found != group.end()) return *found->second;
   const auto pair = group.find(name.substr(0, name.size() - std::min<std::size_t>(name.size(), 2)));
   const bool is_of_pair = ends_with(name, "_1") || ends_with(name, "_2");
   if (is_of_pair && pair != group.end() && pair->second->items.size() == 2)
     return *pair->second->items[ends_with(name, "_1") ? 0 : 1];
-  throw_other_options(file, str("a group without the option ", name),
-                      "the options of this kind of optimizer");
+  throw_options_mismatch(file, str("a group without the option ", name),
+                         "the options of this kind of optimizer");
 }
 
 // Refuses options that change what a step does and that no C++ optimizer has.
 void check_supported(StateFile& file, const Members& group, const std::string& optimizer) {
   if (const auto found = group.find("maximize");
       found != group.end() && file.number(*found->second) != 0)
-    throw_other_options(file, "maximize = True", "an optimizer that minimizes");
+    throw_options_mismatch(file, "maximize = True", "an optimizer that minimizes");
   const auto decoupled = group.find("decoupled_weight_decay");
   const bool is_adam = optimizer == "Adam", is_adamw = optimizer == "AdamW";
   if (decoupled == group.end() || !(is_adam || is_adamw)) return;
@@ -151,15 +151,15 @@ class SavedGroups {
   SavedGroups(StateFile& file, const Value& saved, torch::optim::Optimizer& optimizer) {
     auto& groups = optimizer.param_groups();
     if (saved.items.size() != groups.size())
-      throw_other_options(file, str(saved.items.size(), " groups of parameters"),
-                          str(groups.size()));
+      throw_options_mismatch(file, str(saved.items.size(), " groups of parameters"),
+                             str(groups.size()));
     options = options_of(optimizer);
     for (std::size_t g = 0; g < groups.size(); ++g) {
       const Members group = file.members(*saved.items[g]);
       check_supported(file, group, name_of_optimizer(optimizer));
-      for (auto& [name, now] : options.at(g).items()) {
+      for (auto& [name, current] : options.at(g).items()) {
         if (is_added_option(name)) continue;
-        now = option_of(file, option_named(file, group, name), now);
+        current = option_of(file, find_option(file, group, name), current);
       }
       add_parameters(file, file.member(group, "params", Kind::list), groups[g].params(), g);
     }
@@ -174,8 +174,8 @@ class SavedGroups {
   void add_parameters(const StateFile& file, const Value& numbers,
                       const std::vector<at::Tensor>& own, std::size_t group) {
     if (numbers.items.size() != own.size())
-      throw_other_options(file, str(numbers.items.size(), " parameters in group ", group),
-                          str(own.size()));
+      throw_options_mismatch(file, str(numbers.items.size(), " parameters in group ", group),
+                             str(own.size()));
     for (std::size_t p = 0; p < own.size(); ++p) {
       if (numbers.items[p]->kind != Kind::integer) file.fail("a parameter without a number");
       const std::string name = str("group.", group, ".parameter.", p);
@@ -189,7 +189,7 @@ class SavedGroups {
 // Python counts steps in floating-point numbers.
 at::Tensor step_of(StateFile& file, const Value& value) {
   const double step = file.number(value);
-  const bool is_whole = step >= 0 && step <= kMostSteps && std::floor(step) == step;
+  const bool is_whole = step >= 0 && step <= kMaxSteps && std::floor(step) == step;
   if (!is_whole) file.fail(str("the step ", step));
   return at::scalar_tensor(static_cast<std::int64_t>(step), at::kLong);
 }

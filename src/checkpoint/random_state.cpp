@@ -64,7 +64,8 @@ void restore_generator(at::Generator generator, const TensorDict& state, const s
 }
 
 void restore_random_state(const TensorDict& state) {
-  static_cast<void>(take(state, "cpu"));  // throws if it is missing: every process has this state
+  // Throws if it is missing: every process has this state.
+  static_cast<void>(tensor_at(state, "cpu"));
   // A run may continue on more GPUs than it began with, or on a TPU that it began without. Such a
   // device's generator then keeps its own state.
   for (const NamedGenerator& each : all_generators())
@@ -79,7 +80,7 @@ std::vector<TensorDict> random_states(const Group& group) {
   return states;
 }
 
-TensorDict joined_random_states(const std::vector<TensorDict>& of_ranks) {
+TensorDict merge_random_states(const std::vector<TensorDict>& of_ranks) {
   TensorDict out;
   for (std::size_t rank = 0; rank < of_ranks.size(); ++rank) {
     for (const auto& [name, tensor] : of_ranks[rank])
@@ -88,10 +89,10 @@ TensorDict joined_random_states(const std::vector<TensorDict>& of_ranks) {
   return out;
 }
 
-TensorDict random_state_of(const TensorDict& joined, std::int64_t rank) {
+TensorDict random_state_of(const TensorDict& merged, std::int64_t rank) {
   const std::string prefix = prefix_of(rank);
   TensorDict out;
-  for (const auto& [name, tensor] : joined) {
+  for (const auto& [name, tensor] : merged) {
     const bool own = rank == 0 ? !starts_with(name, "rank") : starts_with(name, prefix);
     if (own) out[name.substr(prefix.size())] = tensor;
   }

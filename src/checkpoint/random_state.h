@@ -19,9 +19,9 @@ void restore_random_state(const TensorDict& state);
 // Sets the generator to the state of that name. Does nothing if there is none.
 void restore_generator(at::Generator generator, const TensorDict& state, const std::string& name);
 
-// Joins the states: rank 0's states keep their names, and rank 3's get the prefix "rank3.".
-TensorDict joined_random_states(const std::vector<TensorDict>& of_ranks);
+// Merges the states: rank 0's states keep their names, and rank 3's get the prefix "rank3.".
+TensorDict merge_random_states(const std::vector<TensorDict>& of_ranks);
 // Returns one rank's states; empty if there are none.
-TensorDict random_state_of(const TensorDict& joined, std::int64_t rank);
+TensorDict random_state_of(const TensorDict& merged, std::int64_t rank);
 
 }  // namespace hasten

@@ -24,7 +24,7 @@ std::string checksum_text(std::string_view bytes) {
 }
 
 // True if the sizes multiply to a number of elements that a file can have.
-bool is_shape(const std::vector<std::int64_t>& sizes) {
+bool is_valid_shape(const std::vector<std::int64_t>& sizes) {
   std::int64_t elements = 1;
   for (const std::int64_t size : sizes) {
     if (size < 0 || __builtin_mul_overflow(elements, std::max<std::int64_t>(size, 1), &elements))
@@ -46,7 +46,7 @@ bool is_inside(const std::vector<std::int64_t>& shape, const std::vector<std::in
 
 void check_slice(const fs::path& file, const std::string& name, const TensorSlice& slice,
                  const std::vector<std::int64_t>& sizes) {
-  if (is_shape(slice.shape) && is_inside(slice.shape, slice.offset, sizes)) return;
+  if (is_valid_shape(slice.shape) && is_inside(slice.shape, slice.offset, sizes)) return;
   throw UsageError("checkpoint.slice",
                    {.what = str(file.string(), ", tensor ", quoted(name)),
                     .got = str("a slice of size ", shape_text(sizes), " at ",
@@ -88,9 +88,9 @@ TensorRecords tensor_records(const fs::path& file,
   return records;
 }
 
-bool is_possible(const TensorRecord& record) {
+bool is_valid(const TensorRecord& record) {
   const bool is_whole = record.offset.empty() && record.sizes.empty();
-  return record.begin <= record.end && record.crc32c.size() == 8 && is_shape(record.shape) &&
+  return record.begin <= record.end && record.crc32c.size() == 8 && is_valid_shape(record.shape) &&
          (is_whole || is_inside(record.shape, record.offset, record.sizes));
 }
 
@@ -137,7 +137,7 @@ std::string damaged_part(const fs::path& file, const TensorRecords& records) {
   return first.empty() ? "the header" : "tensor " + quoted(first);
 }
 
-std::string tensor_cut_at(std::uint64_t size, const TensorRecords& records) {
+std::string truncated_tensor(std::uint64_t size, const TensorRecords& records) {
   for (const auto& [name, record] : records) {
     if (record.begin < size && size < record.end) return "tensor " + quoted(name);
   }

@@ -39,7 +39,7 @@ TensorRecords tensor_records(const std::filesystem::path& file,
                              const std::map<std::string, TensorSlice>& slices);
 
 // True if the sizes, positions and checksum are valid.
-bool is_possible(const TensorRecord& record);
+bool is_valid(const TensorRecord& record);
 
 nlohmann::json json_of(const TensorRecords& records);
 TensorRecords records_of_json(const nlohmann::json& json);
@@ -48,7 +48,7 @@ TensorRecords records_of_json(const nlohmann::json& json);
 std::string damaged_part(const std::filesystem::path& file, const TensorRecords& records);
 // Returns the tensor that begins before byte `size` and ends after it, as "tensor "NAME""; empty if
 // there is none.
-std::string tensor_cut_at(std::uint64_t size, const TensorRecords& records);
+std::string truncated_tensor(std::uint64_t size, const TensorRecords& records);
 
 // Returns the records of each safetensors file of a verified checkpoint; empty if its manifest is
 // of version 1.

@@ -74,7 +74,7 @@ void save_training_state(const fs::path& folder, const torch::optim::Optimizer& 
                          const ParameterNames& parameters, const TrainingPosition& position,
                          const std::vector<TensorDict>& random_states) {
   save_safetensors(folder / "optimizer.safetensors", optimizer_tensors(optimizer, parameters));
-  save_safetensors(folder / "random_state.safetensors", joined_random_states(random_states));
+  save_safetensors(folder / "random_state.safetensors", merge_random_states(random_states));
   Json json = {{"optimizer", name_of_optimizer(optimizer)},
                {"scheduler_step", position.scheduler_step},
                {"num_processes", position.num_processes},
@@ -154,7 +154,7 @@ TrainingPosition load_training_position(const fs::path& folder) {
 
 bool load_training_state(const fs::path& folder, torch::optim::Optimizer& optimizer,
                          const ParameterNames& parameters, std::int64_t rank,
-                         std::optional<at::Device> states_on) {
+                         std::optional<at::Device> state_device) {
   const TrainingPosition position = load_training_position(folder);
   if (position.optimizer != name_of_optimizer(optimizer)) {
     throw DataError("checkpoint.optimizer-kind",
@@ -172,7 +172,7 @@ bool load_training_state(const fs::path& folder, torch::optim::Optimizer& optimi
                      .expected = str("the generators of ", position.num_processes, " processes")});
   }
   restore_optimizer(optimizer, parameters, load_safetensors(folder / "optimizer.safetensors"),
-                    folder / "optimizer.safetensors", states_on);
+                    folder / "optimizer.safetensors", state_device);
   if (random.empty()) return false;
   restore_random_state(random);
   return true;

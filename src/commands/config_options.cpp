@@ -29,7 +29,7 @@ void describe_config(config::OptionTable& table, ConfigOptions& options, ConfigN
   if (names.precision)
     d("mixed_precision", &ConfigOptions::mixed_precision,
       "Set the precision (only hasten config default).")
-        .not_yet_choices({"fp8"});
+        .unimplemented_choices({"fp8"});
   if (names.overwrite)
     d("overwrite", &ConfigOptions::overwrite,
       "Replace a file that exists already (not with update).");

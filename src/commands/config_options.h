@@ -22,7 +22,7 @@ enum class ConfigAction { ask, write_default, update };
 
 struct ConfigOptions {
   std::string config_file;  // As given. If it is empty, see ConfigCommand::path.
-  LaunchPrecision mixed_precision = LaunchPrecision::no;
+  Precision mixed_precision = Precision::no;
   bool overwrite = false;  // Replace a file that exists already.
 };
 

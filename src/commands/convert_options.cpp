@@ -1,15 +1,15 @@
 #include "commands/convert_options.h"
 
-#include "commands/two_paths.h"
+#include "commands/source_and_target.h"
 #include "options/sources.h"
 
 namespace hasten {
 
 ConvertCommand parse_convert(const std::vector<std::string>& words) {
   ConvertCommand command;
-  command.help = asks_for_help(words);
+  command.help = config::asks_for_help(words);
   if (command.help) return command;
-  const TwoPaths paths(words);
+  const SourceAndTarget paths(words);
   struct Options {
     std::string max_shard_size;
     bool allow_pickle = false;
@@ -20,7 +20,7 @@ ConvertCommand parse_convert(const std::vector<std::string>& words) {
   d("allow_pickle", &Options::allow_pickle, "Read pickles.");
   std::vector<std::string> notices;
   config::resolve(table, {config::read_flags(table, paths.options)}, notices);
-  if (!paths.are_complete()) {
+  if (!paths.has_both()) {
     config::throw_missing("a source and a target have to be named",
                           "hasten convert pytorch_model.bin model.safetensors --allow_pickle");
   }

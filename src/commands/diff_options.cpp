@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "commands/two_paths.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
 #include "options/sources.h"
@@ -11,7 +10,7 @@ namespace hasten {
 namespace {
 
 // Reads the options after the first words, and returns those words.
-std::vector<std::string> read_from(const std::vector<std::string>& words, std::int64_t& from) {
+std::vector<std::string> parse_runs(const std::vector<std::string>& words, std::int64_t& from) {
   const auto first_option = std::find_if(
       words.begin(), words.end(), [](const std::string& word) { return starts_with(word, "-"); });
   struct Options {
@@ -31,9 +30,9 @@ std::vector<std::string> read_from(const std::vector<std::string>& words, std::i
 
 DiffCommand parse_diff(const std::vector<std::string>& words) {
   DiffCommand command;
-  command.help = asks_for_help(words);
+  command.help = config::asks_for_help(words);
   if (command.help) return command;
-  const std::vector<std::string> runs = read_from(words, command.from);
+  const std::vector<std::string> runs = parse_runs(words, command.from);
   if (runs.size() != 2)
     config::throw_missing("two runs have to be named", "hasten diff out/a out/b");
   command.a = runs[0];
@@ -43,9 +42,9 @@ DiffCommand parse_diff(const std::vector<std::string>& words) {
 
 VerifyCommand parse_verify(const std::vector<std::string>& words) {
   VerifyCommand command;
-  command.help = asks_for_help(words);
+  command.help = config::asks_for_help(words);
   if (command.help) return command;
-  const std::vector<std::string> runs = read_from(words, command.from);
+  const std::vector<std::string> runs = parse_runs(words, command.from);
   if (runs.size() != 1)
     config::throw_missing("one run has to be named", "hasten verify out --from 500");
   command.run = runs[0];

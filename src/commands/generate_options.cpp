@@ -1,7 +1,6 @@
 #include "commands/generate_options.h"
 
 #include "commands/resolve.h"
-#include "commands/two_paths.h"
 #include "hasten/base/text.h"
 #include "options/help.h"
 
@@ -77,7 +76,7 @@ void check_prompts(const GenerateCommand& command) {
 
 GenerateCommand parse_generate(const std::vector<std::string>& words) {
   GenerateCommand command;
-  command.help = asks_for_help(words);
+  command.help = config::asks_for_help(words);
   if (command.help) return command;
   config::OptionTable table;
   describe_generate(table, command);

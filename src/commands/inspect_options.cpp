@@ -10,8 +10,7 @@ namespace hasten {
 
 InspectCommand parse_inspect(const std::vector<std::string>& words) {
   InspectCommand command;
-  const auto is_help = [](const std::string& word) { return word == "--help" || word == "-h"; };
-  command.help = std::any_of(words.begin(), words.end(), is_help);
+  command.help = config::asks_for_help(words);
   if (command.help) return command;
   const auto first_option = std::find_if(
       words.begin(), words.end(), [](const std::string& word) { return starts_with(word, "-"); });

@@ -14,18 +14,18 @@ using config::AnyText;
 // Names in Accelerate's files and flags that need an engine which hasten does not have.
 void describe_unsupported(config::Describer<LaunchOptions>& d) {
   for (const char* name : {"mpirun_config", "mpirun_hostfile"})
-    d.not_yet<AnyText>(name,
-                       "hasten launch starts the processes itself; to use mpirun, start the "
-                       "program with mpirun directly");
+    d.unimplemented<AnyText>(name,
+                             "hasten launch starts the processes itself; to use mpirun, start the "
+                             "program with mpirun directly");
   for (const char* name :
        {"fsdp_config", "deepspeed_config", "megatron_lm_config", "parallelism_config"})
-    d.not_yet<AnyText>(name, "each process holds the whole model");
-  d.not_yet<AnyText>("fp8_config", "use mixed_precision bf16");
+    d.unimplemented<AnyText>(name, "each process holds the whole model");
+  d.unimplemented<AnyText>("fp8_config", "use mixed_precision bf16");
   for (const char* name :
        {"use_fsdp", "use_deepspeed", "use_megatron_lm", "use_parallelism_config"})
-    d.not_yet<bool>(name, "each process holds the whole model");
-  d.not_yet<AnyText>("tpu_vm", config::kOverSshReason);
-  d.not_yet<bool>("tpu_use_cluster", config::kOverSshReason);
+    d.unimplemented<bool>(name, "each process holds the whole model");
+  d.unimplemented<AnyText>("tpu_vm", config::kOverSshReason);
+  d.unimplemented<bool>("tpu_use_cluster", config::kOverSshReason);
 }
 
 void describe_ignored(config::Describer<LaunchOptions>& d) {
@@ -77,13 +77,14 @@ void describe(config::OptionTable& table, LaunchOptions& options) {
     "Bind each process to its own cores.");
   d("mixed_precision", &LaunchOptions::mixed_precision,
     "Set the precision of each Accelerator that does not set its own.")
-      .not_yet_choices({"fp8"});
+      .unimplemented_choices({"fp8"});
   d("distributed_type", &LaunchOptions::distributed_type,
     "Accept this key of Accelerate's files. XLA turns on tpu; other values have no effect, because "
     "hasten derives the type from the other options.")
       .alias("tpu", "XLA")
-      .not_yet_choices({"FSDP", "DEEPSPEED", "MEGATRON_LM", "TP", "MULTI_XPU", "MULTI_NPU",
-                        "MULTI_MLU", "MULTI_SDAA", "MULTI_MUSA", "MULTI_HPU", "MULTI_NEURON"});
+      .unimplemented_choices({"FSDP", "DEEPSPEED", "MEGATRON_LM", "TP", "MULTI_XPU", "MULTI_NPU",
+                              "MULTI_MLU", "MULTI_SDAA", "MULTI_MUSA", "MULTI_HPU",
+                              "MULTI_NEURON"});
   d("debug", &LaunchOptions::debug, "Check collectives before they run.");
   config::describe_tpus(d);
   d.group("Machines");

@@ -159,13 +159,13 @@ LaunchFiles launch_files(const std::vector<config::Assignment>& flags,
 
 }  // namespace
 
-LaunchWords read_launch_words(const config::OptionTable& table,
-                              const std::vector<std::string>& words) {
+LaunchCommandLine read_launch_command_line(const config::OptionTable& table,
+                                           const std::vector<std::string>& words) {
   const auto at = static_cast<std::ptrdiff_t>(config::operand_index(table, with_long_names(words)));
   std::vector<std::string> own = with_long_names({words.begin(), words.begin() + at});
-  LaunchWords line{.help = config::asks_for_help(own),
-                   .flags = {},
-                   .program = {words.begin() + at, words.end()}};
+  LaunchCommandLine line{.help = config::asks_for_help(own),
+                         .flags = {},
+                         .program = {words.begin() + at, words.end()}};
   if (line.help) return line;
   std::erase(own, "--");
   line.flags = config::read_flags(table, own);
@@ -177,7 +177,7 @@ LaunchConfiguration parse_launch(const std::vector<std::string>& words,
   LaunchOptions described;
   config::OptionTable table;
   describe(table, described);
-  const LaunchWords line = read_launch_words(table, words);
+  const LaunchCommandLine line = read_launch_command_line(table, words);
   if (!line.help) return resolve_launch(line.flags, line.program, environment);
   LaunchConfiguration run;
   run.help = true;

@@ -1,15 +1,15 @@
 #include "commands/merge_weights_options.h"
 
-#include "commands/two_paths.h"
+#include "commands/source_and_target.h"
 #include "options/sources.h"
 
 namespace hasten {
 
 MergeWeightsCommand parse_merge_weights(const std::vector<std::string>& words) {
   MergeWeightsCommand command;
-  command.help = asks_for_help(words);
+  command.help = config::asks_for_help(words);
   if (command.help) return command;
-  const TwoPaths paths(words);
+  const SourceAndTarget paths(words);
   struct Texts {
     std::string max_shard_size;
   } texts;
@@ -18,7 +18,7 @@ MergeWeightsCommand parse_merge_weights(const std::vector<std::string>& words) {
   d("max_shard_size", &Texts::max_shard_size, "Write several files of at most this size.");
   std::vector<std::string> notices;
   config::resolve(table, {config::read_flags(table, paths.options)}, notices);
-  if (!paths.are_complete()) {
+  if (!paths.has_both()) {
     config::throw_missing("a folder and a target have to be named",
                           "hasten merge-weights out/checkpoint-500 merged");
   }

@@ -23,8 +23,7 @@ void describe(config::OptionTable& table, PlotCommand& command) {
 
 PlotCommand parse_plot(const std::vector<std::string>& words) {
   PlotCommand command;
-  const auto is_help = [](const std::string& word) { return word == "--help" || word == "-h"; };
-  command.help = std::any_of(words.begin(), words.end(), is_help);
+  command.help = config::asks_for_help(words);
   if (command.help) return command;
   const auto first_option = std::find_if(
       words.begin(), words.end(), [](const std::string& word) { return starts_with(word, "-"); });

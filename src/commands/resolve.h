@@ -23,13 +23,13 @@ TrainConfiguration resolve_train(const std::vector<config::Assignment>& flags,
                                  const config::Environment& environment);
 
 // The words after `launch`, read by a table that has launch's options.
-struct LaunchWords {
+struct LaunchCommandLine {
   bool help = false;
   std::vector<config::Assignment> flags;
   std::vector<std::string> program;  // With its arguments.
 };
-LaunchWords read_launch_words(const config::OptionTable& table,
-                              const std::vector<std::string>& words);
+LaunchCommandLine read_launch_command_line(const config::OptionTable& table,
+                                           const std::vector<std::string>& words);
 
 LaunchConfiguration resolve_launch(const std::vector<config::Assignment>& flags,
                                    const std::vector<std::string>& program,

@@ -15,10 +15,10 @@ namespace hasten {
 namespace {
 
 // The options that the search sets for each run, and those that have no meaning for many runs.
-constexpr std::array<std::string_view, 4> kSetBySearch = {"output_dir", "logging_dir", "run_name",
-                                                          "resume_from_checkpoint"};
-constexpr std::array<std::string_view, 3> kOfOneCommand = {"config_file", "print_config",
-                                                           "report_to"};
+constexpr std::array<std::string_view, 4> kSearchControlledOptions = {
+    "output_dir", "logging_dir", "run_name", "resume_from_checkpoint"};
+constexpr std::array<std::string_view, 3> kSingleRunOptions = {"config_file", "print_config",
+                                                               "report_to"};
 
 template <class Names>
 bool has_name(const Names& names, std::string_view name) {
@@ -82,7 +82,8 @@ void check_names(const config::OptionTable& table, const SearchSpace& space,
                  const std::vector<config::Assignment>& flags) {
   for (const config::Assignment& flag : flags) {
     const config::Option* option = table.find(flag.key);
-    if (!option || (!has_name(kSetBySearch, option->name) && option->name != "print_config"))
+    if (!option ||
+        (!has_name(kSearchControlledOptions, option->name) && option->name != "print_config"))
       continue;
     config::throw_conflict(
         "--" + option->name + " cannot be an argument of all runs of a search",
@@ -92,8 +93,9 @@ void check_names(const config::OptionTable& table, const SearchSpace& space,
     const config::Origin origin = origin_in_space(dimension);
     const config::Option* option = table.find(dimension.name);
     if (!option) config::throw_unknown(table, dimension.name, origin);
-    const std::string key = config::key_with_place(origin, dimension.name);
-    if (has_name(kSetBySearch, option->name) || has_name(kOfOneCommand, option->name))
+    const std::string key = config::key_with_location(origin, dimension.name);
+    if (has_name(kSearchControlledOptions, option->name) ||
+        has_name(kSingleRunOptions, option->name))
       config::throw_conflict(key + " cannot vary in a search", "remove it from the space");
     for (const config::Assignment& flag : flags) {
       if (table.find(flag.key) == option)

@@ -20,11 +20,12 @@ void describe_test(config::OptionTable& table, TestOptions& options) {
 
 // Reads the words with one table that has the options of both commands. The options of `own` come
 // first.
-LaunchWords read_test_words(const config::OptionTable& own, const std::vector<std::string>& words) {
+LaunchCommandLine read_test_command_line(const config::OptionTable& own,
+                                         const std::vector<std::string>& words) {
   LaunchOptions described;
   config::OptionTable both = own;
   describe(both, described);
-  LaunchWords line = read_launch_words(both, words);
+  LaunchCommandLine line = read_launch_command_line(both, words);
   if (line.help || line.program.empty()) return line;
   throw ConfigError("config.unexpected-argument",
                     {.what = "unexpected argument '" + line.program.front() + "'",
@@ -68,7 +69,7 @@ TestCommand parse_test(const std::vector<std::string>& words,
   TestCommand run;
   config::OptionTable own;
   describe_test(own, run.options);
-  const LaunchWords line = read_test_words(own, words);
+  const LaunchCommandLine line = read_test_command_line(own, words);
   run.help = line.help;
   if (run.help) return run;
   config::apply_flags(own, config::flags_of(own, line.flags));

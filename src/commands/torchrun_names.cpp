@@ -41,7 +41,7 @@ constexpr Translation kShortNames[] = {{"-n", "--num_processes"},
 
 // Returns the translation of a word, or an empty text if there is none.
 template <std::size_t Size>
-std::string translated(const Translation (&table)[Size], std::string_view word) {
+std::string translate(const Translation (&table)[Size], std::string_view word) {
   const auto found = std::find_if(std::begin(table), std::end(table),
                                   [&](const Translation& each) { return each.first == word; });
   return found == std::end(table) ? "" : std::string(found->second);
@@ -49,7 +49,7 @@ std::string translated(const Translation (&table)[Size], std::string_view word) 
 
 std::string hasten_name(std::string name) {
   std::replace(name.begin(), name.end(), '-', '_');
-  return translated(kLongNames, name);
+  return translate(kLongNames, name);
 }
 
 const std::array<NameGroup, 3>& synonyms() {
@@ -83,7 +83,7 @@ std::int64_t process_count_for(const std::string& word, const Origin& origin) {
 }  // namespace
 
 std::string to_hasten_name(const std::string& word) {
-  if (const std::string name = translated(kShortNames, word); !name.empty()) return name;
+  if (const std::string name = translate(kShortNames, word); !name.empty()) return name;
   if (!starts_with(word, "--")) return word;
   const std::size_t equals = word.find('=');
   const std::string own = hasten_name(word.substr(2, equals == word.npos ? word.npos : equals - 2));
@@ -96,8 +96,9 @@ std::vector<Assignment> torchrun_variables(const Environment& environment) {
   for (const char* name : {"nnodes", "nproc_per_node", "node_rank", "master_addr", "master_port",
                            "rdzv_endpoint", "rdzv_backend", "rdzv_id", "max_restarts"}) {
     std::string variable = std::string("PET_") + name;
-    for (char& letter : variable) {
-      if (letter >= 'a' && letter <= 'z') letter = static_cast<char>(letter - 'a' + 'A');
+    for (char& character : variable) {
+      if (character >= 'a' && character <= 'z')
+        character = static_cast<char>(character - 'a' + 'A');
     }
     const std::string value = variable_of(environment, variable);
     if (value.empty()) continue;

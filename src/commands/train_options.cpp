@@ -9,8 +9,8 @@
 #include "commands/resolve.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
-#include "hasten/machine/arrow_data.h"
 #include "hasten/machine/model_folder.h"
+#include "machine/arrow_data.h"
 #include "options/help.h"
 #include "options/training_rules.h"
 
@@ -153,9 +153,9 @@ void check_task(const TrainOptions& options, const config::OptionTable& table) {
 }
 
 // Sets the columns of words and tags if no source names others.
-std::vector<config::Derived> derive_columns(const config::OptionTable& table,
-                                            TrainOptions& options) {
-  std::vector<config::Derived> derived;
+std::vector<config::DerivedValue> derive_columns(const config::OptionTable& table,
+                                                 TrainOptions& options) {
+  std::vector<config::DerivedValue> derived;
   if (options.task != TrainTask::token_classification) return derived;
   const auto set = [&](const char* name, std::string& column, const char* value) {
     if (table.find(name)->origin.source != config::Origin::Source::default_value) return;
@@ -168,13 +168,13 @@ std::vector<config::Derived> derive_columns(const config::OptionTable& table,
 }
 
 // Chooses what to do if no source says so: train, and evaluate if there are rows for it.
-std::vector<config::Derived> derive_actions(const config::OptionTable& table,
-                                            const TrainOptions& options,
-                                            TrainingArguments& arguments) {
+std::vector<config::DerivedValue> derive_actions(const config::OptionTable& table,
+                                                 const TrainOptions& options,
+                                                 TrainingArguments& arguments) {
   const auto is_set = [&](const char* name) {
     return table.find(name)->origin.source != config::Origin::Source::default_value;
   };
-  std::vector<config::Derived> derived;
+  std::vector<config::DerivedValue> derived;
   if (!is_set("do_train") && !(is_set("do_eval") && arguments.do_eval) && !arguments.do_predict) {
     arguments.do_train = true;
     derived.push_back({"do_train", "the command"});
@@ -398,7 +398,7 @@ TrainConfiguration parse_train(const std::vector<std::string>& words,
   TrainConfiguration run;
   if (config::asks_for_help(words)) {
     const bool markdown = std::find(words.begin(), words.end(), "markdown") != words.end();
-    run.answer = markdown ? TrainAnswer::help_markdown : TrainAnswer::help;
+    run.action = markdown ? TrainAction::help_markdown : TrainAction::help;
     return run;
   }
   config::OptionTable table;
@@ -438,16 +438,16 @@ TrainConfiguration resolve_train(const std::vector<config::Assignment>& flags,
   validate(run.options, run.arguments);
 
   run.values = config::snapshot(table);
-  if (run.options.print_config) run.answer = TrainAnswer::print_config;
+  if (run.options.print_config) run.action = TrainAction::print_config;
   return run;
 }
 
-std::string resolved_text(const TrainConfiguration& configuration, config::Show show) {
+std::string resolved_text(const TrainConfiguration& configuration, config::ValueFilter filter) {
   std::vector<config::ResolvedValue> values;
   for (const config::ResolvedValue& value : configuration.values) {
     if (value.name != "config_file" && value.name != "print_config") values.push_back(value);
   }
-  return config::resolved_text(values, show);
+  return config::resolved_text(values, filter);
 }
 
 std::string train_help(int width) {

@@ -14,12 +14,12 @@ namespace hasten {
 struct ArrowDataset::Impl {
   detail::ArrowFiles files;
   std::vector<std::string> names;
-  std::vector<detail::ArrowKind> columns;  // the columns with these names
+  std::vector<detail::ArrowDatasetColumn> columns;  // the columns with these names
 };
 
 namespace {
 
-at::Tensor tensor_of(const detail::ArrowFiles::Row& row, const detail::ArrowKind& column) {
+at::Tensor tensor_of(const detail::ArrowFiles::Row& row, const detail::ArrowDatasetColumn& column) {
   const ArrowCell cell = row.find(column);
   switch (column.value) {
     case ArrowValue::integer: {
@@ -45,7 +45,7 @@ std::vector<std::string> chosen_columns(const detail::ArrowFiles& files,
   if (!options.columns.empty()) return options.columns;
   std::vector<std::string> names;
   const std::vector<std::string>& chosen = files.chosen();
-  for (const detail::ArrowKind& column : files.columns()) {
+  for (const detail::ArrowDatasetColumn& column : files.columns()) {
     const bool is_chosen =
         chosen.empty() || std::find(chosen.begin(), chosen.end(), column.name) != chosen.end();
     if (column.is_tensor() && is_chosen) names.push_back(column.name);
@@ -63,7 +63,7 @@ TensorDict ArrowDataset::get(std::int64_t index) const {
   detail::require_row(index, size());
   const detail::ArrowFiles::Row row = impl_->files.row(index);
   TensorDict tensors;
-  for (const detail::ArrowKind& column : impl_->columns)
+  for (const detail::ArrowDatasetColumn& column : impl_->columns)
     tensors[column.name] = tensor_of(row, column);
   return tensors;
 }
@@ -78,7 +78,7 @@ ArrowDataset load_arrow_dataset(const std::filesystem::path& path, const ArrowOp
   detail::ArrowFiles& files = impl->files;
   impl->names = chosen_columns(files, options);
   for (const std::string& name : impl->names) {
-    const detail::ArrowKind& column = files.column(name);
+    const detail::ArrowDatasetColumn& column = files.column(name);
     if (!column.is_tensor()) {
       throw DataError("data.arrow-column",
                       {.what = files.source() + ", column \"" + name + "\"",

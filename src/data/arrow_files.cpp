@@ -10,7 +10,7 @@
 #include "hasten/base/error.h"
 #include "hasten/base/files.h"
 #include "hasten/base/text.h"
-#include "hasten/machine/arrow_data.h"
+#include "machine/arrow_data.h"
 
 namespace hasten {
 namespace {
@@ -138,9 +138,9 @@ bool is_same_column(const ArrowColumn& a, const ArrowColumn& b) {
          a.is_dictionary == b.is_dictionary;
 }
 
-std::vector<std::string> names_in(const std::vector<detail::ArrowKind>& columns) {
+std::vector<std::string> names_in(const std::vector<detail::ArrowDatasetColumn>& columns) {
   std::vector<std::string> names;
-  for (const detail::ArrowKind& column : columns) names.push_back(column.name);
+  for (const detail::ArrowDatasetColumn& column : columns) names.push_back(column.name);
   return names;
 }
 
@@ -195,7 +195,7 @@ void ArrowFiles::describe_columns(const nlohmann::json& features) {
       fail_file(shard.name, "other columns than " + shards_[0].name);
   }
   for (std::size_t index = 0; index < first.size(); ++index) {
-    ArrowKind column;
+    ArrowDatasetColumn column;
     static_cast<ArrowColumn&>(column) = first[index];
     column.index = index;
     if (column.value == ArrowValue::integer) column.names = class_names_of(features, column.name);
@@ -205,11 +205,11 @@ void ArrowFiles::describe_columns(const nlohmann::json& features) {
 
 bool ArrowFiles::has(const std::string& column) const {
   return std::any_of(columns_.begin(), columns_.end(),
-                     [&](const ArrowKind& each) { return each.name == column; });
+                     [&](const ArrowDatasetColumn& each) { return each.name == column; });
 }
 
-const ArrowKind& ArrowFiles::column(const std::string& name) const {
-  for (const ArrowKind& each : columns_) {
+const ArrowDatasetColumn& ArrowFiles::column(const std::string& name) const {
+  for (const ArrowDatasetColumn& each : columns_) {
     if (each.name == name) return each;
   }
   const std::vector<std::string> names = names_in(columns_);
@@ -218,14 +218,14 @@ const ArrowKind& ArrowFiles::column(const std::string& name) const {
                                         .hint = did_you_mean(nearest(name, names), "", in_quotes)});
 }
 
-void ArrowFiles::read(const ArrowKind& column, ArrowNulls nulls) {
+void ArrowFiles::read(const ArrowDatasetColumn& column, ArrowNullPolicy nulls) {
   std::vector<std::string> names;
   for (const Shard& shard : shards_) {
     const std::string where = shard.name + ", column \"" + column.name + "\"";
     ArrowTable& table = *shard.table;
     std::string problem = table.read(column.index);
     std::int64_t null_row = -1;
-    if (problem.empty() && nulls == ArrowNulls::refused)
+    if (problem.empty() && nulls == ArrowNullPolicy::refused)
       problem = table.first_null(column.index, null_row);
     if (problem.empty() && column.is_dictionary) {
       std::vector<std::string> own;
@@ -254,17 +254,17 @@ void ArrowFiles::fail_file(const std::string& file, const std::string& problem) 
                   {.what = file, .got = problem, .expected = "a complete Arrow or Parquet file"});
 }
 
-bool ArrowFiles::Row::is_null(const ArrowKind& column) const {
+bool ArrowFiles::Row::is_null(const ArrowDatasetColumn& column) const {
   return shard_.table->is_null(column.index, row_);
 }
 
-ArrowCell ArrowFiles::Row::find(const ArrowKind& column) const {
+ArrowCell ArrowFiles::Row::find(const ArrowDatasetColumn& column) const {
   ArrowCell cell;
   check(column, shard_.table->find(column.index, row_, cell));
   return cell;
 }
 
-std::vector<std::string_view> ArrowFiles::Row::texts(const ArrowKind& column,
+std::vector<std::string_view> ArrowFiles::Row::texts(const ArrowDatasetColumn& column,
                                                      const ArrowCell& cell) const {
   std::vector<std::string_view> texts;
   check(column, shard_.table->texts(column.index, cell, texts));
@@ -274,12 +274,12 @@ std::vector<std::string_view> ArrowFiles::Row::texts(const ArrowKind& column,
   return texts;
 }
 
-void ArrowFiles::Row::check(const ArrowKind& column, const std::string& problem) const {
+void ArrowFiles::Row::check(const ArrowDatasetColumn& column, const std::string& problem) const {
   if (problem.empty()) return;
   fail(column, problem, column.is_tensor() ? "values that a tensor can hold" : "texts");
 }
 
-void ArrowFiles::Row::fail(const ArrowKind& column, const std::string& got,
+void ArrowFiles::Row::fail(const ArrowDatasetColumn& column, const std::string& got,
                            const std::string& expected, const std::string& hint) const {
   throw DataError("data.arrow-column",
                   {.what = str(shard_.name, ", row ", row_, ", column \"", column.name, "\""),

@@ -3,7 +3,7 @@
 // of the datasets library with its shards and the description of the columns in dataset_info.json.
 //
 //   ArrowFiles files("tokenized", "train");
-//   const ArrowKind& ids = files.column("input_ids");
+//   const ArrowDatasetColumn& ids = files.column("input_ids");
 //   files.read(ids);
 //   const ArrowFiles::Row row = files.row(12);
 //   const ArrowCell cell = row.find(ids);
@@ -26,7 +26,7 @@
 namespace hasten::detail {
 
 // A column of all files.
-struct ArrowKind : ArrowColumn {
+struct ArrowDatasetColumn : ArrowColumn {
   std::size_t index = 0;           // in each file
   std::vector<std::string> names;  // the names of its integers; empty if they have none
 
@@ -36,7 +36,7 @@ struct ArrowKind : ArrowColumn {
   }
 };
 
-enum class ArrowNulls { refused, kept };
+enum class ArrowNullPolicy { refused, kept };
 
 class ArrowFiles {
   struct Shard {
@@ -53,21 +53,22 @@ class ArrowFiles {
   // A row of one of the files.
   class Row {
    public:
-    bool is_null(const ArrowKind& column) const;
-    ArrowCell find(const ArrowKind& column) const;
+    bool is_null(const ArrowDatasetColumn& column) const;
+    ArrowCell find(const ArrowDatasetColumn& column) const;
     template <class Number>
-    void copy(const ArrowKind& column, const ArrowCell& cell, Number* to) const {
+    void copy(const ArrowDatasetColumn& column, const ArrowCell& cell, Number* to) const {
       check(column, shard_.table->copy(column.index, cell, to));
     }
     // The texts of a text column, which must be UTF-8.
-    std::vector<std::string_view> texts(const ArrowKind& column, const ArrowCell& cell) const;
-    [[noreturn]] void fail(const ArrowKind& column, const std::string& got,
+    std::vector<std::string_view> texts(const ArrowDatasetColumn& column,
+                                        const ArrowCell& cell) const;
+    [[noreturn]] void fail(const ArrowDatasetColumn& column, const std::string& got,
                            const std::string& expected, const std::string& hint = "") const;
 
    private:
     friend class ArrowFiles;
     Row(const Shard& shard, std::int64_t row) : shard_(shard), row_(row) {}
-    void check(const ArrowKind& column, const std::string& problem) const;
+    void check(const ArrowDatasetColumn& column, const std::string& problem) const;
 
     const Shard& shard_;
     std::int64_t row_;  // its number in the file
@@ -75,14 +76,14 @@ class ArrowFiles {
 
   const std::string& source() const { return source_; }
   std::int64_t rows() const { return rows_; }
-  const std::vector<ArrowKind>& columns() const { return columns_; }
+  const std::vector<ArrowDatasetColumn>& columns() const { return columns_; }
   // The columns that set_format has selected; empty if it has selected none.
   const std::vector<std::string>& chosen() const { return chosen_; }
   bool has(const std::string& column) const;
   // Throws "data.arrow-column", which suggests the nearest name.
-  const ArrowKind& column(const std::string& name) const;
+  const ArrowDatasetColumn& column(const std::string& name) const;
   // Makes the rows of a column readable.
-  void read(const ArrowKind& column, ArrowNulls nulls = ArrowNulls::refused);
+  void read(const ArrowDatasetColumn& column, ArrowNullPolicy nulls = ArrowNullPolicy::refused);
   Row row(std::int64_t index) const;
 
  private:
@@ -94,7 +95,7 @@ class ArrowFiles {
 
   std::string source_;
   std::vector<Shard> shards_;
-  std::vector<ArrowKind> columns_;
+  std::vector<ArrowDatasetColumn> columns_;
   std::vector<std::string> chosen_;
   std::int64_t rows_ = 0;
 };

@@ -40,7 +40,7 @@ struct ArrowColumn {
 // The values of one row.
 struct ArrowCell {
   std::vector<std::int64_t> shape;  // the length of each list, from the outermost
-  std::size_t part = 0;             // the number of the column's part
+  std::size_t chunk = 0;            // the number of the column's chunk
   std::int64_t first = 0, count = 0;
 };
 

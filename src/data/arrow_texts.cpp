@@ -25,7 +25,8 @@ std::string text_of_number(float value) {
 }
 
 // Returns the values of a cell, one text each.
-Texts texts_in(const ArrowFiles::Row& row, const ArrowKind& column, const ArrowCell& cell) {
+Texts texts_in(const ArrowFiles::Row& row, const ArrowDatasetColumn& column,
+               const ArrowCell& cell) {
   const auto count = static_cast<std::size_t>(cell.count);
   Texts out;
   out.reserve(count);
@@ -74,7 +75,7 @@ void append_json(std::string& to, const Texts& values, const ArrowCell& cell, st
   to += ']';
 }
 
-std::string field_of(const ArrowFiles::Row& row, const ArrowKind& column) {
+std::string field_of(const ArrowFiles::Row& row, const ArrowDatasetColumn& column) {
   if (row.is_null(column)) return "";
   const ArrowCell cell = row.find(column);
   Texts values = texts_in(row, column, cell);
@@ -86,7 +87,8 @@ std::string field_of(const ArrowFiles::Row& row, const ArrowKind& column) {
 }
 
 // Returns the column with the names of its integers, which may be known only after reading it.
-const ArrowKind& read_column(ArrowFiles& files, const std::string& name, ArrowNulls nulls) {
+const ArrowDatasetColumn& read_column(ArrowFiles& files, const std::string& name,
+                                      ArrowNullPolicy nulls) {
   files.read(files.column(name), nulls);
   return files.column(name);
 }
@@ -96,8 +98,8 @@ void check_has_rows(const ArrowFiles& files) {
 }
 
 // Returns a column of lists. Their values are texts, or can be converted to texts.
-const ArrowKind& list_column(ArrowFiles& files, const std::string& name) {
-  const ArrowKind& column = read_column(files, name, ArrowNulls::refused);
+const ArrowDatasetColumn& list_column(ArrowFiles& files, const std::string& name) {
+  const ArrowDatasetColumn& column = read_column(files, name, ArrowNullPolicy::refused);
   if (column.lists == 1 && column.value != ArrowValue::other) return column;
   throw DataError("data.arrow-column", {.what = files.source() + ", column \"" + name + "\"",
                                         .got = "the type " + column.type,
@@ -110,22 +112,22 @@ TextTable read_arrow_texts(const std::filesystem::path& path, const TextOptions&
   ArrowFiles files(path);
   check_has_rows(files);
   Texts names;
-  for (const ArrowKind& column : files.columns()) {
+  for (const ArrowDatasetColumn& column : files.columns()) {
     const bool is_text = column.value != ArrowValue::other;
     if (is_text && (column.lists == 0 || options.structured)) names.push_back(column.name);
   }
   TextTable table(files.source(), names);
   for (const std::string& name : options.columns) (void)table.column(name);
-  std::vector<ArrowKind> columns;
+  std::vector<ArrowDatasetColumn> columns;
   for (const std::string& name : names)
-    columns.push_back(read_column(files, name, ArrowNulls::kept));
+    columns.push_back(read_column(files, name, ArrowNullPolicy::kept));
   for (std::int64_t index = 0; index < files.rows(); ++index) {
     const ArrowFiles::Row row = files.row(index);
     Texts fields;
-    for (const ArrowKind& column : columns) fields.push_back(field_of(row, column));
+    for (const ArrowDatasetColumn& column : columns) fields.push_back(field_of(row, column));
     table.push_back(std::move(fields), index + 1);
   }
-  for (const ArrowKind& column : columns) {
+  for (const ArrowDatasetColumn& column : columns) {
     if (column.lists == 0 && !column.names.empty())
       table.declare_classes(column.name, column.names);
   }
@@ -135,9 +137,9 @@ TextTable read_arrow_texts(const std::filesystem::path& path, const TextOptions&
 TaggedWords read_arrow_words(const std::filesystem::path& path, const TaggedWordsOptions& options) {
   ArrowFiles files(path);
   check_has_rows(files);
-  const ArrowKind words = list_column(files, options.words_column);
+  const ArrowDatasetColumn words = list_column(files, options.words_column);
   const bool has_tags = options.tags_required || files.has(options.tags_column);
-  const std::optional<ArrowKind> tags =
+  const std::optional<ArrowDatasetColumn> tags =
       has_tags ? std::optional(list_column(files, options.tags_column)) : std::nullopt;
   TaggedWords rows(files.source(), options.tags_column);
   if (tags && !tags->names.empty()) rows.declare_tags(tags->names);

@@ -54,7 +54,8 @@ bool are_token_labels(const std::vector<at::Tensor>& labels,
 
 }  // namespace
 
-std::vector<at::Tensor> detail::stack_places(const std::vector<std::vector<at::Tensor>>& rows) {
+std::vector<at::Tensor> detail::stack_by_position(
+    const std::vector<std::vector<at::Tensor>>& rows) {
   require_rows(rows.size());
   std::vector<at::Tensor> batch;
   for (std::size_t place = 0; place < rows[0].size(); ++place) {

@@ -39,9 +39,9 @@ bool label_fits(std::int64_t label, std::int64_t count) {
 // time, because values of another type or on another device are copied.
 template <class Value = std::int64_t, class Check>
 void for_each_value(const at::Tensor& column, Check&& check) {
-  constexpr std::int64_t at_a_time = 4096;
-  for (std::int64_t first = 0; first < column.size(0); first += at_a_time) {
-    const std::int64_t rows = std::min(at_a_time, column.size(0) - first);
+  constexpr std::int64_t rows_per_chunk = 4096;
+  for (std::int64_t first = 0; first < column.size(0); first += rows_per_chunk) {
+    const std::int64_t rows = std::min(rows_per_chunk, column.size(0) - first);
     const at::Tensor values = column.narrow(0, first, rows)
                                   .to(at::kCPU, c10::CppTypeToScalarType<Value>::value)
                                   .contiguous();
@@ -130,7 +130,7 @@ void check_labels(const TokenDataset& dataset, std::int64_t num_labels, const st
 
 void check_ids(const ColumnDataset& dataset, std::int64_t vocab_size, const std::string& source) {
   const std::string where = prefix(source);
-  const at::Tensor ids = take(dataset.columns(), "input_ids");
+  const at::Tensor ids = tensor_at(dataset.columns(), "input_ids");
   if (ids.is_floating_point()) {
     throw DataError("data.ids", {.what = where + "input_ids",
                                  .got = c10::toString(ids.scalar_type()),
@@ -152,7 +152,7 @@ void check_ids(const TokenDataset& dataset, std::int64_t vocab_size, const std::
 
 void check_lengths(const ColumnDataset& dataset, std::int64_t max_length,
                    const std::string& source) {
-  const at::Tensor ids = take(dataset.columns(), "input_ids");
+  const at::Tensor ids = tensor_at(dataset.columns(), "input_ids");
   if (ids.dim() < 2) {
     throw DataError("data.lengths", {.what = prefix(source) + "input_ids",
                                      .got = "one number per row",

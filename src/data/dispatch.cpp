@@ -60,15 +60,16 @@ std::string text_of(const BatchPosition& position) {
 
 }  // namespace
 
-Dispatch::Dispatch(const Group& group, Pack pack, Unpack unpack)
+BatchDispatcher::BatchDispatcher(const Group& group, Pack pack, Unpack unpack)
     : group_(group.duplicate()), pack_(std::move(pack)), unpack_(std::move(unpack)) {}
 
-at::Tensor Dispatch::body_of(const BatchResult& result) const {
+at::Tensor BatchDispatcher::body_of(const BatchResult& result) const {
   if (result.error) return bytes_of(serialize_exception(result.error));
   return result.batch ? pack_(result.batch) : at::Tensor();
 }
 
-void Dispatch::send(const BatchPosition& position, const std::vector<BatchResult>& parts) const {
+void BatchDispatcher::send(const BatchPosition& position,
+                           const std::vector<BatchResult>& parts) const {
   // Packs all parts before it sends any: if one cannot be packed, every process gets the error
   // instead of its part.
   std::vector<at::Tensor> bodies(parts.size()), headers;  // kept until they are sent
@@ -98,11 +99,11 @@ void Dispatch::send(const BatchPosition& position, const std::vector<BatchResult
   for (const SendWork& work : pending_sends) work->wait();
 }
 
-void Dispatch::send_to_all(const BatchPosition& position, const BatchResult& result) const {
+void BatchDispatcher::send_to_all(const BatchPosition& position, const BatchResult& result) const {
   send(position, std::vector<BatchResult>(static_cast<std::size_t>(group_.size()), result));
 }
 
-BatchResult Dispatch::receive(const BatchPosition& position) const {
+BatchResult BatchDispatcher::receive(const BatchPosition& position) const {
   for (;;) {
     at::Tensor numbers = at::empty({kHeaderNumbers}, at::kLong);
     receive_into(group_, numbers, kHeaderTag);

@@ -19,13 +19,13 @@ struct BatchPosition {
   bool operator==(const BatchPosition&) const = default;
 };
 
-class Dispatch {
+class BatchDispatcher {
  public:
   using Pack = std::function<at::Tensor(const AnyBatch&)>;
   using Unpack = std::function<AnyBatch(const at::Tensor&)>;
 
   // A collective: every process of the group must call it.
-  Dispatch(const Group& group, Pack pack, Unpack unpack);
+  BatchDispatcher(const Group& group, Pack pack, Unpack unpack);
 
   // On rank 0: sends each process its part of a step; `parts` is indexed by rank. If a part cannot
   // be packed, sends the error to all and throws it.

@@ -32,10 +32,10 @@ class FlatObjectReader {
     field.clear();
     if (at_ == end_) return false;
     if (*at_ == '"') return string(field);
-    if (*at_ == 't') return word("true", field);
-    if (*at_ == 'f') return word("false", field);
+    if (*at_ == 't') return literal("true", field);
+    if (*at_ == 'f') return literal("false", field);
     if (*at_ != 'n') return whole_number(field);
-    if (!word("null", field)) return false;
+    if (!literal("null", field)) return false;
     field.clear();
     return true;
   }
@@ -63,7 +63,7 @@ class FlatObjectReader {
     field += values[found];
     return true;
   }
-  bool word(std::string_view expected, std::string& field) {
+  bool literal(std::string_view expected, std::string& field) {
     if (std::string_view(at_, static_cast<std::size_t>(end_ - at_)).substr(0, expected.size()) !=
         expected)
       return false;

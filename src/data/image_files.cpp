@@ -16,7 +16,7 @@ namespace {
 namespace fs = std::filesystem;
 
 // Larger files are not read, because an image within the limit of pixels is smaller.
-constexpr std::uintmax_t kMostFileBytes = 1 << 30;
+constexpr std::uintmax_t kMaxImageFileBytes = 1 << 30;
 
 const Module<ImageDecoder>& decoder() {
   static const Module<ImageDecoder> loaded =
@@ -54,8 +54,8 @@ at::Tensor with_channels(const at::Tensor& image, std::int64_t channels) {
 }
 
 bool is_image_name(const fs::path& file) {
-  const std::string ending = lower(file.extension().string());
-  return ending == ".png" || ending == ".jpg" || ending == ".jpeg";
+  const std::string extension = lower(file.extension().string());
+  return extension == ".png" || extension == ".jpg" || extension == ".jpeg";
 }
 
 bool is_hidden(const fs::path& path) { return starts_with(path.filename().string(), "."); }
@@ -109,8 +109,8 @@ at::Tensor decode_image(std::string_view bytes, const std::string& name,
 at::Tensor read_image(const fs::path& file, const ImageReadOptions& options) {
   std::error_code ignored;
   const std::uintmax_t bytes = fs::file_size(file, ignored);
-  if (!ignored && bytes > kMostFileBytes)
-    fail_image(file.string(), str(bytes, " bytes"), str(kMostFileBytes, " bytes or fewer"));
+  if (!ignored && bytes > kMaxImageFileBytes)
+    fail_image(file.string(), str(bytes, " bytes"), str(kMaxImageFileBytes, " bytes or fewer"));
   return decode_image(read_file(file), file.string(), options);
 }
 

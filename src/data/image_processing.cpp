@@ -18,10 +18,10 @@ using Json = nlohmann::json;
 // Makes the random numbers of images independent of others that are derived from the same row.
 constexpr std::uint64_t kImageStream = 0x96c4a1d3b52e870full;
 // A larger side is a mistake. The limit also keeps the product of two sides from overflowing.
-constexpr std::int64_t kLargestSide = 65536;
+constexpr std::int64_t kMaxSide = 65536;
 
-[[noreturn]] void refuse_options(const std::string& where, const std::string& key, std::string got,
-                                 std::string expected) {
+[[noreturn]] void fail_options(const std::string& where, const std::string& key, std::string got,
+                               std::string expected) {
   throw DataError(
       "data.image-options",
       {.what = where + ", " + key, .got = std::move(got), .expected = std::move(expected)});
@@ -36,8 +36,7 @@ class ProcessingKeys {
   // True unless the file says false.
   bool enabled(const char* key) const { return !has(key) || object_.at(key) != false; }
   double number(const char* key) const {
-    if (!object_.at(key).is_number())
-      refuse_options(where_, key, object_.at(key).dump(), "a number");
+    if (!object_.at(key).is_number()) fail_options(where_, key, object_.at(key).dump(), "a number");
     return object_.at(key).get<double>();
   }
   // Reads {"height", "width"}, {"shortest_edge"}, or one number.
@@ -59,15 +58,15 @@ class ProcessingKeys {
     if (list.is_number()) return {list.get<double>()};
     const auto is_number = [](const Json& item) { return item.is_number(); };
     if (!list.is_array() || !std::all_of(list.begin(), list.end(), is_number))
-      refuse_options(where_, key, list.dump(), "a list of numbers");
+      fail_options(where_, key, list.dump(), "a list of numbers");
     return list.get<std::vector<double>>();
   }
 
  private:
   std::int64_t side(const char* key, const Json& value) const {
     if (!value.is_number_integer() || value.get<std::int64_t>() < 1 ||
-        value.get<std::int64_t>() > kLargestSide)
-      refuse_options(where_, key, object_.at(key).dump(), "sizes of 1 to 65536");
+        value.get<std::int64_t>() > kMaxSide)
+      fail_options(where_, key, object_.at(key).dump(), "sizes of 1 to 65536");
     return value.get<std::int64_t>();
   }
 
@@ -77,7 +76,7 @@ class ProcessingKeys {
 
 Json options_object(const std::string& text, const std::string& where) {
   const auto refuse = [&](const std::string& got) {
-    refuse_options(where, "the file", got, "preprocessor_config.json");
+    fail_options(where, "the file", got, "preprocessor_config.json");
   };
   Json object;
   try {
@@ -90,18 +89,18 @@ Json options_object(const std::string& text, const std::string& where) {
 }
 
 // The part of an image that a random crop takes.
-struct Part {
+struct CropRegion {
   std::int64_t top, left, height, width;
 };
 
-Part random_part(std::int64_t height, std::int64_t width, RowRandom& random) {
+CropRegion random_crop_region(std::int64_t height, std::int64_t width, RowRandom& random) {
   const double area = static_cast<double>(height) * static_cast<double>(width);
-  const double most = std::log(4.0 / 3.0);
+  const double max_log_ratio = std::log(4.0 / 3.0);
   for (int attempt = 0; attempt < 10; ++attempt) {
-    const double part = area * (0.08 + 0.92 * random.uniform());
-    const double ratio = std::exp(most * (2 * random.uniform() - 1));
-    const std::int64_t w = std::llround(std::sqrt(part * ratio));
-    const std::int64_t h = std::llround(std::sqrt(part / ratio));
+    const double crop_area = area * (0.08 + 0.92 * random.uniform());
+    const double ratio = std::exp(max_log_ratio * (2 * random.uniform() - 1));
+    const std::int64_t w = std::llround(std::sqrt(crop_area * ratio));
+    const std::int64_t h = std::llround(std::sqrt(crop_area / ratio));
     if (w < 1 || h < 1 || w > width || h > height) continue;
     return {random.below(height - h + 1), random.below(width - w + 1), h, w};
   }
@@ -114,24 +113,24 @@ Part random_part(std::int64_t height, std::int64_t width, RowRandom& random) {
   return {(height - h) / 2, (width - w) / 2, h, w};
 }
 
-at::Tensor resized_as_asked(const at::Tensor& image, const ImageProcessing& processing) {
+at::Tensor resize_as_configured(const at::Tensor& image, const ImageProcessing& processing) {
   if (processing.height > 0)
     return resize_image(image, processing.height, processing.width, processing.bicubic);
   if (processing.shortest_edge == 0) return image;
   const std::int64_t height = image.size(1), width = image.size(2), edge = processing.shortest_edge;
   const std::int64_t longer = edge * std::max(height, width) / std::min(height, width);
   // The longer side of a thin image could otherwise exhaust the memory.
-  if (longer > kLargestSide) {
+  if (longer > kMaxSide) {
     throw DataError("data.image", {.what = "the shorter side of an image",
                                    .got = str(height, " x ", width, " pixels, resized to ", longer),
-                                   .expected = str("a side of ", kLargestSide, " or less")});
+                                   .expected = str("a side of ", kMaxSide, " or less")});
   }
   return height < width ? resize_image(image, edge, longer, processing.bicubic)
                         : resize_image(image, longer, edge, processing.bicubic);
 }
 
 // Returns one number for each channel.
-at::Tensor of_channels(const std::vector<double>& numbers, double factor) {
+at::Tensor channel_tensor(const std::vector<double>& numbers, double factor) {
   std::vector<float> scaled;
   for (const double number : numbers) scaled.push_back(static_cast<float>(number * factor));
   return at::tensor(scaled).view({-1, 1, 1});
@@ -182,12 +181,11 @@ ImageProcessing ImageProcessing::from_json(const std::string& text, const std::s
   if (keys.has("crop_pct") && out.shortest_edge > 0) {
     const std::int64_t edge = out.shortest_edge;
     const double share = keys.number("crop_pct");
-    if (!(share > 0 && share <= 1))
-      refuse_options(where, "crop_pct", str(share), "above 0, up to 1");
+    if (!(share > 0 && share <= 1)) fail_options(where, "crop_pct", str(share), "above 0, up to 1");
     if (edge < 384) {
       const double resized = static_cast<double>(edge) / share;
-      if (resized > static_cast<double>(kLargestSide))
-        refuse_options(where, "crop_pct", str(share), "a share that keeps sizes up to 65536");
+      if (resized > static_cast<double>(kMaxSide))
+        fail_options(where, "crop_pct", str(share), "a share that keeps sizes up to 65536");
       out.shortest_edge = static_cast<std::int64_t>(resized);
       out.crop_height = out.crop_width = edge;
     } else {
@@ -198,7 +196,7 @@ ImageProcessing ImageProcessing::from_json(const std::string& text, const std::s
   if (keys.has("resample")) {
     const double filter = keys.number("resample");
     if (filter != 2 && filter != 3)
-      refuse_options(where, "resample", str(filter), "2 (bilinear) or 3 (bicubic)");
+      fail_options(where, "resample", str(filter), "2 (bilinear) or 3 (bicubic)");
     out.bicubic = filter == 3;
   }
   if (keys.has("rescale_factor")) out.rescale_factor = keys.number("rescale_factor");
@@ -218,29 +216,29 @@ std::int64_t ImageProcessing::out_width() const { return crop_width > 0 ? crop_w
 
 void ImageProcessing::check(const std::string& where) const {
   if (channels != 1 && channels != 3)
-    refuse_options(where, "channels", std::to_string(channels), "1 or 3");
+    fail_options(where, "channels", std::to_string(channels), "1 or 3");
   for (const std::int64_t side : {height, width, shortest_edge, crop_height, crop_width}) {
-    if (side < 0 || side > kLargestSide)
-      refuse_options(where, "the sizes", std::to_string(side), "0 to 65536");
+    if (side < 0 || side > kMaxSide)
+      fail_options(where, "the sizes", std::to_string(side), "0 to 65536");
   }
   if (out_height() == 0 || out_width() == 0) {
-    refuse_options(where, "the sizes", "images of different sizes",
-                   "height and width of the resized image, or of a crop");
+    fail_options(where, "the sizes", "images of different sizes",
+                 "height and width of the resized image, or of a crop");
   }
   if (!(std::isfinite(rescale_factor) && rescale_factor > 0))
-    refuse_options(where, "rescale_factor", str(rescale_factor), "a number above 0");
+    fail_options(where, "rescale_factor", str(rescale_factor), "a number above 0");
   for (const auto* numbers : {&mean, &std}) {
     if (numbers->size() != 1 && static_cast<std::int64_t>(numbers->size()) != channels) {
-      refuse_options(where, "mean and std", str(numbers->size(), " numbers"),
-                     str("1 or ", channels, ", the number of channels"));
+      fail_options(where, "mean and std", str(numbers->size(), " numbers"),
+                   str("1 or ", channels, ", the number of channels"));
     }
   }
   for (const double number : std) {
     if (!(std::isfinite(number) && number > 0))
-      refuse_options(where, "std", str(number), "numbers above 0");
+      fail_options(where, "std", str(number), "numbers above 0");
   }
   for (const double number : mean) {
-    if (!std::isfinite(number)) refuse_options(where, "mean", str(number), "finite numbers");
+    if (!std::isfinite(number)) fail_options(where, "mean", str(number), "finite numbers");
   }
 }
 
@@ -250,19 +248,20 @@ at::Tensor process_image(const at::Tensor& image, const ImageProcessing& process
   const std::int64_t height = processing.out_height(), width = processing.out_width();
   at::Tensor sized;
   if (augmentation.crop) {
-    const Part part = random_part(image.size(1), image.size(2), random);
-    sized = resize_image(
-        image.narrow(1, part.top, part.height).narrow(2, part.left, part.width).contiguous(),
-        height, width, processing.bicubic);
+    const CropRegion region = random_crop_region(image.size(1), image.size(2), random);
+    sized = resize_image(image.narrow(1, region.top, region.height)
+                             .narrow(2, region.left, region.width)
+                             .contiguous(),
+                         height, width, processing.bicubic);
   } else {
-    sized = center_crop(resized_as_asked(image, processing), height, width);
+    sized = center_crop(resize_as_configured(image, processing), height, width);
   }
   if (augmentation.flip && random.below(2) == 1) sized = sized.flip({2});
   // The image processors of transformers also scale mean and deviation instead of the pixels.
   const double scale = 1 / processing.rescale_factor;
   return sized.to(at::kFloat)
-      .sub(of_channels(processing.mean, scale))
-      .div(of_channels(processing.std, scale))
+      .sub(channel_tensor(processing.mean, scale))
+      .div(channel_tensor(processing.std, scale))
       .contiguous();
 }
 

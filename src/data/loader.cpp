@@ -16,10 +16,10 @@ namespace hasten::detail {
 // Describes the properties that must be equal in all processes.
 std::string LoaderCore::Impl::description() const {
   const auto flag = [](bool is, const char* name) { return is ? str(", ", name) : std::string(); };
-  if (dispatch || share.configuration.dispatch_batches.value_or(stream())) {
+  if (dispatch || sharding.configuration.dispatch_batches.value_or(stream())) {
     return str("a loader that rank 0 reads for all, batch_size ", options.batch_size);
   }
-  if (source->is_shardable() && !share.configuration.split_batches)
+  if (source->is_shardable() && !sharding.configuration.split_batches)
     return str("a part of a stream, batch_size ", options.batch_size, ", seed ", options.seed,
                flag(options.drop_last, "drop_last"));
   const auto rows = source->rows();
@@ -46,7 +46,7 @@ LoaderCore::~LoaderCore() { impl_->stop(); }
 
 std::int64_t LoaderCore::start_pass() {
   impl_->stop();
-  impl_->choose_kind();
+  impl_->update_is_elastic();
   impl_->start(impl_->next_start());
   return impl_->pass;
 }
@@ -85,92 +85,93 @@ std::int64_t LoaderCore::batch() const {
   return own.current.batch ? own.batches_returned - 1 : own.next_start().batch;
 }
 std::optional<std::int64_t> LoaderCore::batches() const {
-  impl_->choose_kind();
+  impl_->update_is_elastic();
   const auto rows = impl_->rows_of_epoch();
   if (!rows) return std::nullopt;
   return impl_->own_batches_of(*rows) * (impl_->is_elastic ? impl_->turns() : 1);
 }
 std::optional<std::int64_t> LoaderCore::rows() const { return impl_->dataset_rows(); }
-bool LoaderCore::reads_part() const { return impl_->reads_part; }
+bool LoaderCore::reads_shard() const { return impl_->reads_shard; }
 const LoaderOptions& LoaderCore::options() const { return impl_->options; }
 
 // The processes first compare the properties that may differ between them. Then each checks the
 // properties that are the same in all of them, so either all throw or none does.
-void LoaderCore::share(const LoaderShare& share) {
-  if (share.group.size() == 1 && share.elastic.ranks == 0) return;
+void LoaderCore::set_sharding(const LoaderSharding& sharding) {
+  if (sharding.group.size() == 1 && sharding.elastic.ranks == 0) return;
   Impl& own = *impl_;
-  const bool again = own.share.group.size() > 1 || own.share.elastic.ranks > 0;
-  if (!again) own.share.configuration = share.configuration;
+  const bool again = own.sharding.group.size() > 1 || own.sharding.elastic.ranks > 0;
+  if (!again) own.sharding.configuration = sharding.configuration;
   check_same_loader(own.description() + (again ? ", already prepared" : ""),
                     "prepare() the same loaders of the same data in the same order in every "
                     "process; each process then reads its part",
-                    share.group);
+                    sharding.group);
   if (again) {
     throw ConfigError("data.share",
                       {.what = "a loader is prepared twice", .hint = "prepare() it once"});
   }
-  check_divisible(own.options, share);
-  if (share.elastic.ranks > 0) check_elastic(own.stream());
-  const bool dispatch = share.configuration.dispatch_batches.value_or(own.stream());
+  check_divisible(own.options, sharding);
+  if (sharding.elastic.ranks > 0) check_elastic(own.stream());
+  const bool dispatch = sharding.configuration.dispatch_batches.value_or(own.stream());
   if (dispatch) check_packable(*own.source);
   own.stop();
-  own.share = share;
-  own.choose_kind();
+  own.sharding = sharding;
+  own.update_is_elastic();
   if (dispatch) {
     const std::int64_t rows = own.rows_of_epoch().value_or(-1);
     const std::int64_t ahead =
         std::max<std::int64_t>(own.options.num_workers, 1) * own.options.prefetch_factor;
-    const at::Tensor from_rank_0 = share.group.broadcast(at::tensor({rows, ahead}, at::kLong));
+    const at::Tensor from_rank_0 = sharding.group.broadcast(at::tensor({rows, ahead}, at::kLong));
     const auto* const numbers = from_rank_0.const_data_ptr<std::int64_t>();
     own.broadcast_rows = numbers[0] < 0 ? std::nullopt : std::optional(numbers[0]);
     own.broadcast_prefetch = numbers[1];
     own.dispatch.emplace(
-        share.group,
+        sharding.group,
         [&source = *own.source](const AnyBatch& batch) { return source.to_bytes(batch); },
         [&source = *own.source](const at::Tensor& bytes) { return source.from_bytes(bytes); });
   }
-  own.reads_part = !dispatch && share.group.size() > 1 && own.source->is_shardable() &&
-                   !share.configuration.split_batches;
-  if (own.reads_part) own.source->shard(share.group.size(), share.group.rank());
+  own.reads_shard = !dispatch && sharding.group.size() > 1 && own.source->is_shardable() &&
+                    !sharding.configuration.split_batches;
+  if (own.reads_shard) own.source->shard(sharding.group.size(), sharding.group.rank());
   own.check_not_empty();
-  if (own.pending) own.pending = own.checked(*own.pending);
+  if (own.pending) own.pending = own.validated(*own.pending);
 }
 
 void LoaderCore::set_even_batches(bool even) {
-  if (impl_->share.configuration.even_batches == even) return;
+  if (impl_->sharding.configuration.even_batches == even) return;
   impl_->stop();
-  impl_->share.configuration.even_batches = even;
+  impl_->sharding.configuration.even_batches = even;
 }
 
 LoaderState LoaderCore::state() const {
-  impl_->choose_kind();
+  impl_->update_is_elastic();
   const Impl& own = *impl_;
-  if (own.pending) return own.saved(own.resolved(*own.pending));
+  if (own.pending) return own.state_to_save(own.resolved(*own.pending));
   // If other processes have one more batch, the epoch lasts until the pass ends here.
   if (own.finished && (!own.running || own.at_last_step()))
-    return own.saved({.seed = own.options.seed, .epoch = own.epoch + 1, .batch = 0, .rows = 0});
-  return own.saved({.seed = own.options.seed,
-                    .epoch = own.epoch,
-                    .batch = own.batches_returned,
-                    .rows = own.rows_returned});
+    return own.state_to_save(
+        {.seed = own.options.seed, .epoch = own.epoch + 1, .batch = 0, .rows = 0});
+  return own.state_to_save({.seed = own.options.seed,
+                            .epoch = own.epoch,
+                            .batch = own.batches_returned,
+                            .rows = own.rows_returned});
 }
 
 void LoaderCore::load_state(const LoaderState& state) {
-  impl_->choose_kind();
-  impl_->pending = impl_->checked(state);
+  impl_->update_is_elastic();
+  impl_->pending = impl_->validated(state);
 }
 
 void LoaderCore::set_epoch(std::int64_t epoch) {
   if (impl_->pending && impl_->pending->epoch == epoch) return;
-  impl_->pending = impl_->checked({.seed = impl_->next_start().seed, .epoch = epoch});
+  impl_->pending = impl_->validated({.seed = impl_->next_start().seed, .epoch = epoch});
 }
 
 void LoaderCore::seek(std::int64_t batch) {
-  impl_->choose_kind();
+  impl_->update_is_elastic();
   LoaderState state = impl_->next_start();
   state.batch = batch;
   state.rows = -1;
-  impl_->pending = impl_->checked(state);
+  impl_->pending = impl_->validated(state);
 }
 
 void throw_unknown_size(const char* call) {
@@ -186,7 +187,7 @@ void throw_no_copies() {
        .hint = "set even_batches = false, or make the rows copyable"});
 }
 
-void throw_empty_part() {
+void throw_empty_shard() {
   throw DataError("data.empty",
                   {.what = "this process's part of the stream has no rows",
                    .hint = "divide the stream into parts that have rows, or use fewer processes"});

@@ -98,7 +98,7 @@ BatchResult LoaderCore::Impl::make_part(std::int64_t number, std::int64_t of_ran
   std::span<const std::int64_t> rows;
   try {
     if (stream()) {
-      part.batch = source->make_from_read(first, count, step_start(number), context);
+      part.batch = source->make_from_read_rows(first, count, step_start(number), context);
     } else {
       rows = rows_of(step_start(number) + first, real, count, scratch);
       part.batch = source->make(rows, context);
@@ -119,24 +119,25 @@ std::unique_ptr<BatchProducer> LoaderCore::Impl::own_producer() {
                          options.num_workers * options.prefetch_factor);
   }
   const auto make = [this](std::int64_t number) {
-    return reads_part ? make_own_part(number) : make_part(number, rank(), rows_of_step(number));
+    return reads_shard ? make_own_shard_batch(number)
+                       : make_part(number, rank(), rows_of_step(number));
   };
   return make_producer(make, pass_start.batch, own_end, threads,
                        options.num_workers * options.prefetch_factor);
 }
 
-// Makes a batch of this process's part of a stream. After the end of the part, batches repeat rows
-// from its start, which do not count, because the processes end the pass together. step_rows is the
-// number of rows of a full step until the processes have agreed on it.
-BatchResult LoaderCore::Impl::make_own_part(std::int64_t number) {
+// Makes a batch of this process's shard of a stream. After the end of the shard, batches repeat
+// rows from its start, which do not count, because the processes end the pass together. step_rows
+// is the number of rows of a full step until the processes have agreed on it.
+BatchResult LoaderCore::Impl::make_own_shard_batch(std::int64_t number) {
   const BatchContext context = context_of(number, rank());
   try {
-    const std::int64_t real = source->read(part_has_ended ? 0 : own_rows());
-    part_has_ended = real < own_rows();
+    const std::int64_t real = source->read(shard_has_ended ? 0 : own_rows());
+    shard_has_ended = real < own_rows();
     BatchResult part{.step_rows = step_rows(), .info = {.rows = own_rows(), .real_rows = real}};
-    if (options.drop_last && part_has_ended) return part;  // this step is left out
+    if (options.drop_last && shard_has_ended) return part;  // this step is left out
     const std::int64_t first = step_start(number) + rank() * own_rows();
-    part.batch = source->make_from_read(0, own_rows(), first, context);
+    part.batch = source->make_from_read_rows(0, own_rows(), first, context);
     return part;
   } catch (...) {
     rethrow_with_batch(context, {});
@@ -146,18 +147,18 @@ BatchResult LoaderCore::Impl::make_own_part(std::int64_t number) {
 // Makes a batch of this process in a pass that is divided between virtual ranks. For each optimizer
 // step the batches of its first virtual rank come first, then those of the next.
 BatchResult LoaderCore::Impl::make_turn(std::int64_t batch) {
-  const std::int64_t in_full = share.elastic.steps * turns(), position = batch % in_full,
-                     first = pass_start.batch + batch / in_full * share.elastic.steps,
-                     steps = std::min(share.elastic.steps, end - first), turn = position / steps,
+  const std::int64_t in_full = sharding.elastic.steps * turns(), position = batch % in_full,
+                     first = pass_start.batch + batch / in_full * sharding.elastic.steps,
+                     steps = std::min(sharding.elastic.steps, end - first), turn = position / steps,
                      number = first + position % steps, of_rank = rank() * turns() + turn;
   BatchResult part = make_part(number, of_rank, rows_of_step(number));
-  part.info.elastic = ElasticPlace{.virtual_rank = of_rank,
-                                   .step = number,
-                                   .position = position,
-                                   .begins_turn = position % steps == 0,
-                                   .ends_turn = position % steps == steps - 1,
-                                   .ends_window = position == steps * turns() - 1,
-                                   .key = context_of(number, of_rank).key()};
+  part.info.elastic = ElasticBatchInfo{.virtual_rank = of_rank,
+                                       .step = number,
+                                       .position = position,
+                                       .begins_turn = position % steps == 0,
+                                       .ends_turn = position % steps == steps - 1,
+                                       .ends_window = position == steps * turns() - 1,
+                                       .key = context_of(number, of_rank).key()};
   return part;
 }
 

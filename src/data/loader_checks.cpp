@@ -52,9 +52,9 @@ void check_lengths(const Rebalance& rebalance, std::int64_t rows) {
                                   .expected = str(rows, ", one for each row of the dataset")});
 }
 
-void check_divisible(const LoaderOptions& options, const LoaderShare& share) {
-  const std::int64_t world = share.group.size();
-  if (!share.configuration.split_batches || options.batch_size % world == 0) return;
+void check_divisible(const LoaderOptions& options, const LoaderSharding& sharding) {
+  const std::int64_t world = sharding.group.size();
+  if (!sharding.configuration.split_batches || options.batch_size % world == 0) return;
   throw ConfigError(
       "data.share",
       {.what = "split_batches",
@@ -109,7 +109,7 @@ void agree_on_step(BatchResult& own, const std::string& name, const Group& group
                                                .hint = "that process reports the error"}))};
 }
 
-void throw_uneven_parts() {
+void throw_uneven_shards() {
   throw ConfigError("data.share",
                     {.what = "processes that read their own parts of a stream",
                      .got = "even_batches = false",
@@ -117,24 +117,24 @@ void throw_uneven_parts() {
                      .hint = "leave out even_batches = false, or dispatch_batches = false"});
 }
 
-std::int64_t parts_of(const LoaderState& state, std::int64_t processes) {
-  return state.rows == kUnknownRowsOfParts ? processes : 0;
+std::int64_t shard_count(const LoaderState& state, std::int64_t processes) {
+  return state.rows == kUnknownShardRows ? processes : 0;
 }
 
-std::string parts_text(std::int64_t parts) {
-  return parts > 0 ? str("a stream in ", parts, " parts, one for each process")
-                   : "a stream that is not divided between processes";
+std::string shards_text(std::int64_t shards) {
+  return shards > 0 ? str("a stream in ", shards, " parts, one for each process")
+                    : "a stream that is not divided between processes";
 }
 
 bool is_inside_pass(const LoaderState& state) { return state.batch > 0 || state.rows > 0; }
 
-void check_reads_alike(const LoaderState& saved, bool reads_part) {
-  if (!reads_part || saved.rows <= 0) return;
+void check_same_sharding(const LoaderState& saved, bool reads_shard) {
+  if (!reads_shard || saved.rows <= 0) return;
   throw DataError(
       "data.state",
       {.what = str("the position to resume from, row ", saved.rows, " of epoch ", saved.epoch),
        .got = "a stream that is divided between the processes",
-       .expected = parts_text(0) + ", as when the position was saved",
+       .expected = shards_text(0) + ", as when the position was saved",
        .hint = "leave out dispatch_batches = false until the end of the epoch, or start "
                "the epoch again"});
 }

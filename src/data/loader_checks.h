@@ -11,7 +11,7 @@ namespace hasten::detail {
 
 void check_options(const LoaderOptions& options, bool stream);
 void check_lengths(const Rebalance& rebalance, std::int64_t rows);
-void check_divisible(const LoaderOptions& options, const LoaderShare& share);
+void check_divisible(const LoaderOptions& options, const LoaderSharding& sharding);
 void check_packable(const BatchSource& source);
 // Throws for a stream: its rows cannot be read once for each virtual rank.
 void check_elastic(bool stream);
@@ -21,23 +21,23 @@ void check_same_loader(const std::string& description, const std::string& hint, 
 // batch by DataError "data.streams-differ" in every process that has no error of its own. A
 // collective.
 void check_same_step(BatchResult& own, const std::string& name, const Group& group);
-// For a step in which each process reads its own part of a stream: sets the step's rows to the sum
+// For a step in which each process reads its own shard of a stream: sets the step's rows to the sum
 // over all processes. If no process has any rows, the batch becomes the end. If a process has an
 // error, all processes get one. A collective.
 void agree_on_step(BatchResult& own, const std::string& name, const Group& group);
-[[noreturn]] void throw_uneven_parts();
-// The value of LoaderState::rows if each process reads its own part of a stream: only the number of
-// batches is known for such a position.
-inline constexpr std::int64_t kUnknownRowsOfParts = -1;
+[[noreturn]] void throw_uneven_shards();
+// The value of LoaderState::rows if each process reads its own shard of a stream: only the number
+// of batches is known for such a position.
+inline constexpr std::int64_t kUnknownShardRows = -1;
 
-// Returns the number of parts of a stream, one for each process; 0 if no process reads a part.
-std::int64_t parts_of(const LoaderState& state, std::int64_t processes);
+// Returns the number of shards of a stream, one for each process; 0 if no process reads a shard.
+std::int64_t shard_count(const LoaderState& state, std::int64_t processes);
 // Returns, for example, "a stream in 3 parts, one for each process". For 0, returns a text which
-// says that no process has a part of its own.
-std::string parts_text(std::int64_t parts);
+// says that no process has a shard of its own.
+std::string shards_text(std::int64_t shards);
 // True if a position lies inside a pass.
 bool is_inside_pass(const LoaderState& state);
-// Throws if the position lies inside a pass over whole data, and each process reads a part now.
-void check_reads_alike(const LoaderState& saved, bool reads_part);
+// Throws if the position lies inside a pass over whole data, and each process reads a shard now.
+void check_same_sharding(const LoaderState& saved, bool reads_shard);
 
 }  // namespace hasten::detail

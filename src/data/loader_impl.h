@@ -26,12 +26,12 @@ namespace hasten::detail {
 struct LoaderCore::Impl {
   std::unique_ptr<BatchSource> source;
   LoaderOptions options;
-  LoaderShare share;
+  LoaderSharding sharding;
   std::optional<std::int64_t> ordered_rows;  // rows of an epoch under options.order
-  std::optional<Dispatch> dispatch;          // set if rank 0 reads for all processes
-  // True if each process reads its own part of a stream, and whether that part has ended in this
+  std::optional<BatchDispatcher> dispatch;   // set if rank 0 reads for all processes
+  // True if each process reads its own shard of a stream, and whether that shard has ended in this
   // pass.
-  bool reads_part = false, part_has_ended = false;
+  bool reads_shard = false, shard_has_ended = false;
   // The rows of the dataset, as rank 0 broadcast them. Unset if they are unknown.
   std::optional<std::int64_t> broadcast_rows;
   // The number of steps that rank 0 reads ahead and all other ranks receive ahead.
@@ -59,22 +59,22 @@ struct LoaderCore::Impl {
   bool stream() const { return source->is_stream(); }
   bool reads_ahead() const { return stream() || dispatch; }
   // The ranks that share a step: virtual ones if the pass is divided between them.
-  std::int64_t world() const { return is_elastic ? share.elastic.ranks : share.group.size(); }
-  std::int64_t rank() const { return share.group.rank(); }
+  std::int64_t world() const { return is_elastic ? sharding.elastic.ranks : sharding.group.size(); }
+  std::int64_t rank() const { return sharding.group.rank(); }
   // The virtual ranks of this process.
-  std::int64_t turns() const { return share.elastic.ranks / share.group.size(); }
+  std::int64_t turns() const { return sharding.elastic.ranks / sharding.group.size(); }
   // Call it before anything that depends on the kind of the next pass.
-  void choose_kind() {
-    if (!running) is_elastic = share.elastic.ranks > 0 && c10::GradMode::is_enabled();
+  void update_is_elastic() {
+    if (!running) is_elastic = sharding.elastic.ranks > 0 && c10::GradMode::is_enabled();
   }
   // Rows of a batch of this process.
   std::int64_t own_rows() const {
-    return share.configuration.split_batches ? options.batch_size / world() : options.batch_size;
+    return sharding.configuration.split_batches ? options.batch_size / world() : options.batch_size;
   }
   // Rows of the batches of all processes together.
   std::int64_t step_rows() const { return own_rows() * world(); }
   // True if the last step is filled up with repeated rows.
-  bool repeats_rows() const { return world() > 1 && share.configuration.even_batches; }
+  bool repeats_rows() const { return world() > 1 && sharding.configuration.even_batches; }
   std::int64_t steps_of(std::int64_t rows) const {
     return options.drop_last ? rows / step_rows() : (rows + step_rows() - 1) / step_rows();
   }
@@ -87,7 +87,7 @@ struct LoaderCore::Impl {
     return std::clamp<std::int64_t>(rows - of_rank * own_rows(), 0, own_rows());
   }
   std::optional<std::int64_t> dataset_rows() const {
-    if (reads_part) return std::nullopt;  // the longest part decides
+    if (reads_shard) return std::nullopt;  // the longest shard decides
     return dispatch ? broadcast_rows : source->rows();
   }
   std::optional<std::int64_t> rows_of_epoch() const {
@@ -101,16 +101,17 @@ struct LoaderCore::Impl {
     return steps > 0 && !repeats_rows() && real_rows(rank(), last) == 0 ? steps - 1 : steps;
   }
   // True if each process reads the whole stream, and all step through it together.
-  bool all_read_stream() const {
-    return stream() && !dispatch && share.group.size() > 1 && share.configuration.even_batches;
+  bool every_rank_reads_stream() const {
+    return stream() && !dispatch && sharding.group.size() > 1 &&
+           sharding.configuration.even_batches;
   }
   bool at_last_step() const { return reads_ahead() ? ahead.is_end() : batches_returned == end; }
 
   void check_not_empty() const;
   LoaderState resolved(LoaderState state) const;
   LoaderState next_start() const;
-  LoaderState saved(LoaderState state) const;
-  LoaderState checked(LoaderState state) const;
+  LoaderState state_to_save(LoaderState state) const;
+  LoaderState validated(LoaderState state) const;
   std::string description() const;
   void start(const LoaderState& from);
   void open();
@@ -128,7 +129,7 @@ struct LoaderCore::Impl {
   };
   PartRows rebalanced_rows(std::int64_t number, std::int64_t of_rank) const;
   BatchResult make_rebalanced(std::int64_t number, std::int64_t of_rank, std::int64_t rows_of_step);
-  BatchResult make_own_part(std::int64_t number);
+  BatchResult make_own_shard_batch(std::int64_t number);
   BatchResult make_part(std::int64_t number, std::int64_t of_rank, std::int64_t rows_of_step);
   std::span<const std::int64_t> rows_of(std::int64_t first, std::int64_t real, std::int64_t count,
                                         std::vector<std::int64_t>& scratch) const;

@@ -34,8 +34,8 @@ LoaderState LoaderCore::Impl::resolved(LoaderState state) const {
 
 // Parts of a stream have different lengths, so only the number of batches is known for a position
 // in them.
-LoaderState LoaderCore::Impl::saved(LoaderState state) const {
-  if (reads_part) state.rows = kUnknownRowsOfParts;
+LoaderState LoaderCore::Impl::state_to_save(LoaderState state) const {
+  if (reads_shard) state.rows = kUnknownShardRows;
   return state;
 }
 
@@ -46,8 +46,9 @@ LoaderState LoaderCore::Impl::next_start() const {
   return {.seed = options.seed, .epoch = finished ? epoch + 1 : epoch, .batch = 0, .rows = 0};
 }
 
-// Refuses a place outside the dataset; the end of an epoch becomes the start of the next.
-LoaderState LoaderCore::Impl::checked(LoaderState state) const {
+// Throws for a position outside the dataset. Returns the start of the next epoch for the end of an
+// epoch, and any other position unchanged.
+LoaderState LoaderCore::Impl::validated(LoaderState state) const {
   const auto rows = stream() ? std::nullopt : rows_of_epoch();
   const std::int64_t steps = rows ? steps_of(*rows) : 0;
   const bool by_rows = state.rows >= 0;
@@ -62,7 +63,7 @@ LoaderState LoaderCore::Impl::checked(LoaderState state) const {
                                            : str("a batch from 0 to ", steps),
                      .hint = "use the dataset and batch_size that the state was saved with"});
   }
-  check_reads_alike(state, reads_part);
+  check_same_sharding(state, reads_shard);
   const bool at_end = rows && (by_rows ? steps_of(*rows - state.rows) == 0 : state.batch == steps);
   if (at_end) return {.seed = state.seed, .epoch = state.epoch + 1, .batch = 0, .rows = 0};
   return state;
@@ -83,10 +84,10 @@ void LoaderCore::Impl::start_order() {
 // it, so that exceptions reach all processes.
 void LoaderCore::Impl::open() {
   if (stream()) {
-    const std::int64_t kept = reads_part ? own_rows() : step_rows();
+    const std::int64_t kept = reads_shard ? own_rows() : step_rows();
     source->rewind(epoch, repeats_rows() && !options.drop_last ? kept : 0);
-    part_has_ended = false;
-    const std::int64_t before = reads_part ? pass_start.batch * own_rows() : pass_start.rows;
+    shard_has_ended = false;
+    const std::int64_t before = reads_shard ? pass_start.batch * own_rows() : pass_start.rows;
     if (before > 0) source->skip(before);
     own_end = end = kUnknownEnd;
   } else {
@@ -107,10 +108,10 @@ void LoaderCore::Impl::start(const LoaderState& from) {
   rows_returned = from.rows;
   finished = false;
   pending.reset();
-  if (reads_part && !share.configuration.even_batches) throw_uneven_parts();
+  if (reads_shard && !sharding.configuration.even_batches) throw_uneven_shards();
   if (dispatch) {
     producer = rank() == 0 ? sending_producer() : receiving_producer();
-  } else if (!all_read_stream()) {
+  } else if (!every_rank_reads_stream()) {
     producer = own_producer();
   }
   running = true;
@@ -133,7 +134,7 @@ void LoaderCore::Impl::start(const LoaderState& from) {
 // Returns the batch of this number. Processes that read the same stream agree on its rows, and on
 // an error when it is opened: otherwise some would wait for the others after their last batch.
 BatchResult LoaderCore::Impl::next_ahead(std::int64_t number) {
-  if (!all_read_stream()) return producer->next();
+  if (!every_rank_reads_stream()) return producer->next();
   const std::string name = str("batch ", number, " of epoch ", epoch);
   BatchResult next;
   try {
@@ -142,11 +143,11 @@ BatchResult LoaderCore::Impl::next_ahead(std::int64_t number) {
   } catch (...) {
     next = {.error = std::current_exception()};
   }
-  if (!reads_part) {
-    check_same_step(next, name, share.group);
+  if (!reads_shard) {
+    check_same_step(next, name, sharding.group);
     return next;
   }
-  agree_on_step(next, name, share.group);
+  agree_on_step(next, name, sharding.group);
   const bool is_full = next.step_rows == step_rows();
   if (!next.error && options.drop_last && !is_full) return {};
   return next;
@@ -164,7 +165,7 @@ void LoaderCore::Impl::advance_to_next() {
   if (reads_ahead()) ahead = next_ahead(batches_returned + 1);
   if (!is_elastic) {
     ++batches_returned;
-    rows_returned += reads_part ? step_rows() : next.step_rows;
+    rows_returned += reads_shard ? step_rows() : next.step_rows;
   } else if (next.info.elastic->ends_window) {  // until then, the position is the window's start
     batches_returned = next.info.elastic->step + 1;
     rows_returned = std::min(step_start(batches_returned), order.size());
@@ -173,7 +174,7 @@ void LoaderCore::Impl::advance_to_next() {
   current = std::move(next);
   current.info.is_last = current.info.may_be_padded = current.batch && at_last_step();
   if (is_elastic) current.info.may_be_padded = current.info.elastic->step == end - 1;
-  if (reads_part && current.batch && current.step_rows < step_rows())
+  if (reads_shard && current.batch && current.step_rows < step_rows())
     current.info.may_be_padded = true;
 }
 

@@ -11,9 +11,11 @@ namespace hasten::detail {
 namespace {
 
 // Tensors begin at multiples of this many bytes, which suits every dtype and kernel.
-constexpr std::int64_t kLine = 64;
+constexpr std::int64_t kAlignment = 64;
 
-std::int64_t rounded(std::int64_t bytes) { return (bytes + kLine - 1) / kLine * kLine; }
+std::int64_t rounded(std::int64_t bytes) {
+  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+}
 
 }  // namespace
 

@@ -42,18 +42,18 @@ class GroupBalancer {
       const std::vector<double> costs = costs_now();
       const std::vector<std::size_t> active = active_by_cost(costs);
       if (active.size() <= 1) break;
-      const std::size_t cheapest = active.front(), dearest = dearest_of(active, costs);
-      const double spread = costs[dearest] - costs[cheapest];
+      const std::size_t cheapest = active.front(), costliest = costliest_of(active, costs);
+      const double spread = costs[costliest] - costs[cheapest];
       if (spread < best_spread) {
         best_spread = spread;
         best = counts_;
       }
       if (spread == 0) break;
-      if (counts_[dearest] > 1) {
-        --counts_[dearest];
+      if (counts_[costliest] > 1) {
+        --counts_[costliest];
         ++counts_[cheapest];
       } else {
-        freeze_slot_of(dearest, costs);
+        freeze_slot_of(costliest, costs);
       }
     }
     return best;
@@ -84,13 +84,13 @@ class GroupBalancer {
   }
 
   // Returns the group with the highest cost; the first one if several have it.
-  static std::size_t dearest_of(const std::vector<std::size_t>& by_cost,
-                                const std::vector<double>& costs) {
-    std::size_t dearest = by_cost.back();
+  static std::size_t costliest_of(const std::vector<std::size_t>& by_cost,
+                                  const std::vector<double>& costs) {
+    std::size_t costliest = by_cost.back();
     for (const std::size_t group : by_cost) {
-      if (costs[group] == costs[dearest]) dearest = std::min(dearest, group);
+      if (costs[group] == costs[costliest]) costliest = std::min(costliest, group);
     }
-    return dearest;
+    return costliest;
   }
 
   // A group of one row cannot become cheaper. The other groups of its micro-batch get rows until

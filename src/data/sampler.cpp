@@ -34,7 +34,7 @@ at::Tensor permutation(std::int64_t rows, std::uint64_t seed, std::int64_t epoch
       {.what = std::move(what), .got = std::move(got), .expected = std::move(expected)});
 }
 
-void require_one_each(const char* what, std::size_t count, std::int64_t rows) {
+void require_one_per_row(const char* what, std::size_t count, std::int64_t rows) {
   if (static_cast<std::int64_t>(count) == rows) return;
   fail_order(what, std::to_string(count), str(rows, ", one for each row of the dataset"));
 }
@@ -78,7 +78,7 @@ OrderFunction length_grouped_order(std::vector<std::int64_t> lengths, std::int64
   if (batch_size < 1) fail_order("batch_size", std::to_string(batch_size), "at least 1");
   return [lengths = std::move(lengths), batch_size](std::int64_t rows, std::uint64_t seed,
                                                     std::int64_t epoch) {
-    require_one_each("lengths", lengths.size(), rows);
+    require_one_per_row("lengths", lengths.size(), rows);
     std::vector<std::int64_t> order = numbers_of(permutation(rows, seed, epoch));
     const std::int64_t batches = std::clamp<std::int64_t>(rows / (batch_size * 4), 1, 50);
     group_by_length(order, static_cast<std::size_t>(batches * batch_size), lengths);
@@ -90,7 +90,7 @@ OrderFunction weighted_order(WeightedRows rows) {
   check_weights(rows);
   return [weights = at::tensor(rows.weights, at::kDouble), options = std::move(rows)](
              std::int64_t count, std::uint64_t seed, std::int64_t epoch) {
-    require_one_each("weights", options.weights.size(), count);
+    require_one_per_row("weights", options.weights.size(), count);
     return numbers_of(at::multinomial(weights,
                                       options.num_samples > 0 ? options.num_samples : count,
                                       options.replacement, generator_of(seed, epoch)));

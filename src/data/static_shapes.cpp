@@ -13,14 +13,14 @@
 namespace hasten {
 namespace {
 
-constexpr std::int64_t kShortest = 16;
+constexpr std::int64_t kMinLength = 16;
 
 // Rounds up to 16, 32, 48, 64, 96, 128, 192, ...: a power of two, or the middle between two.
 std::int64_t rounded_length(std::int64_t length) {
-  std::int64_t power = kShortest;
+  std::int64_t power = kMinLength;
   while (power < length) power *= 2;
   const std::int64_t middle = power / 4 * 3;
-  return length <= middle && middle >= 3 * kShortest ? middle : power;
+  return length <= middle && middle >= 3 * kMinLength ? middle : power;
 }
 
 bool is_labels(const std::string& name, const StaticShapes& shapes) {

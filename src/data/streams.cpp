@@ -20,17 +20,17 @@ RowRandom shuffle_random(std::uint64_t seed, std::int64_t epoch) {
 
 ShuffleDraws::ShuffleDraws(std::int64_t buffer_size, std::int64_t filled, RowRandom random)
     : buffer_size_(buffer_size), random_(random) {
-  for (std::int64_t i = 0; i < filled; ++i) places_.push_back({.number = i});
+  for (std::int64_t i = 0; i < filled; ++i) slots_.push_back({.number = i});
 }
 
 void ShuffleDraws::draw(std::int64_t rows) {
   for (; rows > 0; --rows) {
-    while (static_cast<std::int64_t>(places_.size()) < buffer_size_)
-      places_.push_back({.is_from_stream = true, .number = rows_read_++});
+    while (static_cast<std::int64_t>(slots_.size()) < buffer_size_)
+      slots_.push_back({.is_from_stream = true, .number = rows_read_++});
     const auto drawn =
-        static_cast<std::size_t>(random_.below(static_cast<std::int64_t>(places_.size())));
-    std::swap(places_[drawn], places_.back());
-    places_.pop_back();
+        static_cast<std::size_t>(random_.below(static_cast<std::int64_t>(slots_.size())));
+    std::swap(slots_[drawn], slots_.back());
+    slots_.pop_back();
   }
 }
 

@@ -7,7 +7,7 @@
 #include "data/json_object.h"
 #include "data/text_lines.h"
 #include "hasten/base/text.h"
-#include "hasten/machine/arrow_data.h"
+#include "machine/arrow_data.h"
 
 namespace hasten {
 namespace {

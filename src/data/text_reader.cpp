@@ -11,7 +11,7 @@
 #include "data/text_lines.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
-#include "hasten/machine/arrow_data.h"
+#include "machine/arrow_data.h"
 
 namespace hasten {
 namespace {

@@ -2,7 +2,7 @@
 // The differences between the devices that a model is trained on. The rest of the library uses the
 // Device of a tensor or of a process, and never checks which kind of device it is.
 //
-//   if (device_of(parameter.device()).traits().reads_scalars_late) ...
+//   if (device_of(parameter.device()).traits().defers_scalar_reads) ...
 //   const Device& device = choose_device({.environment = config::whole_environment()});
 //   const Placement placement = device.place(worker, CollectiveChoice::automatic);
 //
@@ -44,7 +44,7 @@ struct DeviceTraits {
 
   // Reading a number waits for all operations that were submitted before, so a training step keeps
   // its numbers on the device until they are needed.
-  bool reads_scalars_late = false;
+  bool defers_scalar_reads = false;
   // Each new shape is compiled, so batches keep one shape and padding is removed on the host.
   bool needs_static_shapes = false;
   // A collective is a compiled program, together with the operations that produce its input. All

@@ -56,7 +56,7 @@ std::vector<int> slots_of(const std::vector<Operand>& operands) {
 }
 
 // Appends the slot of each value that a graph gets; kNoSlot for a constant.
-void append_passed(const Operand& operand, std::vector<int>& slots) {
+void append_passed_slots(const Operand& operand, std::vector<int>& slots) {
   const bool is_list = operand.kind == Operand::Kind::tensors;
   if (!is_list) slots.push_back(operand.slot);
   for (const Operand& item : operand.items) slots.push_back(item.slot);
@@ -225,7 +225,7 @@ void Compiler::compile_control_flow(const JsonCursor& node, Instruction& instruc
     node.fail(str(instruction.operands.size(), " operands"), str(kind.operands));
   std::vector<int> passed;
   for (std::size_t i = kind.action == Action::branch ? 1 : 0; i < instruction.operands.size(); ++i)
-    append_passed(instruction.operands[i], passed);
+    append_passed_slots(instruction.operands[i], passed);
   for (const JsonCursor& graph : graphs)
     instruction.graphs.push_back(
         std::make_shared<const Graph>(compile_graph(graph, inputs_of(graph, passed, scope))));

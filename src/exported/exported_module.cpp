@@ -82,7 +82,7 @@ ExportedModule::ExportedModule(std::shared_ptr<const Parts> parts)
     if (input.kind == StateInput::Kind::constant || tensors_.contains(input.name)) continue;
     const auto payload = payloads.find(input.name);
     if (payload == payloads.end()) {
-      register_tensor(input.name, take(constants, input.name), /*is_parameter=*/false);
+      register_tensor(input.name, tensor_at(constants, input.name), /*is_parameter=*/false);
       continue;
     }
     const auto [first, is_new] = first_names.emplace(sharing_key(*payload->second), input.name);
@@ -132,7 +132,7 @@ void ExportedModule::bind() {
         exported::load_payloads(parts_->archive, parts_->constants[i], parts_->device);
     for (const StateInput& input : binding.program->state) {
       const bool is_constant = input.kind == StateInput::Kind::constant;
-      binding.state.push_back(take(is_constant ? constants : tensors_, input.name));
+      binding.state.push_back(tensor_at(is_constant ? constants : tensors_, input.name));
       check_shape(input, binding.state.back(), parts_->archive.file());
     }
     binding.file_type = binding.current_type();
@@ -147,7 +147,7 @@ ExportedModule::Binding& ExportedModule::active_binding() {
 std::vector<IValue> ExportedModule::values_of(const TensorDict& inputs) {
   const exported::Program& program = *active_binding().program;
   std::vector<IValue> values;
-  for (const UserInput& input : program.user.inputs()) {
+  for (const UserInput& input : program.user_inputs.inputs()) {
     if (input.kind == UserInput::Kind::constant) {
       values.push_back(input.constant);
       continue;
@@ -158,7 +158,7 @@ std::vector<IValue> ExportedModule::values_of(const TensorDict& inputs) {
       for (const auto& [name, tensor] : inputs) given.push_back(name);
       throw UsageError("exported.inputs", {.what = program.file + ": the inputs of forward()",
                                            .got = given.empty() ? "none" : join(given, ", "),
-                                           .expected = join(program.user.names(), ", ")});
+                                           .expected = join(program.user_inputs.names(), ", ")});
     }
     values.push_back(user_value(input, found->second, program.file));
   }
@@ -169,7 +169,7 @@ TensorDict ExportedModule::forward(const TensorDict& inputs) { return call(value
 
 TensorDict ExportedModule::forward(const std::vector<at::Tensor>& inputs) {
   const exported::Program& program = *active_binding().program;
-  const std::vector<std::string>& names = program.user.names();
+  const std::vector<std::string>& names = program.user_inputs.names();
   if (inputs.size() != names.size())
     throw UsageError("exported.inputs", {.what = program.file + ": the inputs of forward()",
                                          .got = str(inputs.size(), " tensors"),
@@ -190,7 +190,7 @@ void ExportedModule::check(const std::vector<IValue>& inputs) {
   const Binding& binding = active_binding();
   const bool is_converted = binding.current_type() != binding.file_type;
   const bool is_mixed = at::autocast::is_autocast_enabled(device_for(inputs).type());
-  binding.program->user.check(inputs, is_converted || is_mixed);
+  binding.program->user_inputs.check(inputs, is_converted || is_mixed);
 }
 
 void ExportedModule::check_inputs(const TensorDict& inputs) { check(values_of(inputs)); }
@@ -222,7 +222,7 @@ TensorDict ExportedModule::call(const std::vector<IValue>& inputs) {
 }
 
 const std::vector<std::string>& ExportedModule::input_names() const {
-  return parts_->programs.front()->user.names();
+  return parts_->programs.front()->user_inputs.names();
 }
 
 const std::vector<std::string>& ExportedModule::output_names() const {

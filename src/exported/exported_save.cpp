@@ -12,8 +12,8 @@ namespace hasten {
 namespace {
 
 // The writer of the archive adds these itself.
-const std::set<std::string> kRecordsOfTheWriter = {"version", "byteorder", ".data/version",
-                                                   ".data/serialization_id"};
+const std::set<std::string> kWriterRecords = {"version", "byteorder", ".data/version",
+                                              ".data/serialization_id"};
 // Version 6 is the first with the record `.data/version`, as torch.export.save writes it.
 constexpr std::uint64_t kArchiveVersion = 6;
 
@@ -48,7 +48,7 @@ void ExportedModule::save(const std::filesystem::path& path) const {
   });
   writer.setMinVersion(kArchiveVersion);
   for (const std::string& name : archive.names()) {
-    if (kRecordsOfTheWriter.contains(name)) continue;
+    if (kWriterRecords.contains(name)) continue;
     const std::string_view record = archive.record(name);
     at::Tensor bytes = at::empty({static_cast<std::int64_t>(record.size())}, at::kByte);
     if (!record.empty()) std::memcpy(bytes.data_ptr(), record.data(), record.size());

@@ -10,7 +10,7 @@
 namespace hasten {
 
 std::int64_t ExportedModule::max_length() const {
-  return parts_->programs.front()->user.largest_size("input_ids", 1).value_or(0);
+  return parts_->programs.front()->user_inputs.largest_size("input_ids", 1).value_or(0);
 }
 
 std::optional<std::int64_t> ExportedModule::token_count(const TensorDict& batch) const {

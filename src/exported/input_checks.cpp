@@ -12,9 +12,9 @@ namespace {
 constexpr const char* kExportAgainHint =
     "give the input that the model was exported for, or export it again with dynamic_shapes";
 
-std::string range_text(std::optional<std::int64_t> least, std::optional<std::int64_t> most) {
-  if (!most) return str("at least ", least.value_or(0));
-  return str(least.value_or(0), " to ", *most);
+std::string range_text(std::optional<std::int64_t> min, std::optional<std::int64_t> max) {
+  if (!max) return str("at least ", min.value_or(0));
+  return str(min.value_or(0), " to ", *max);
 }
 
 }  // namespace
@@ -33,9 +33,9 @@ InputChecks::InputChecks(std::string file, std::vector<UserInput> inputs, const 
   }
 }
 
-void InputChecks::add_range(const std::string& symbol, std::optional<std::int64_t> least,
-                            std::optional<std::int64_t> most) {
-  ranges_[symbol] = {least, most};
+void InputChecks::add_range(const std::string& symbol, std::optional<std::int64_t> min,
+                            std::optional<std::int64_t> max) {
+  ranges_[symbol] = {min, max};
 }
 
 void InputChecks::add_guard(const std::string& text, const std::string& place) {
@@ -66,16 +66,17 @@ std::vector<std::vector<std::int64_t>> InputChecks::choose_sizes(std::int64_t ro
 }
 
 // Does nothing unless exactly one symbol of the expression has no value. Gives this symbol the
-// largest value for which the expression is at most `most`.
-void InputChecks::choose_symbol(const SizeExpression& size, std::int64_t most, SizeValues& chosen) {
+// largest value for which the expression is at most `limit`.
+void InputChecks::choose_symbol(const SizeExpression& size, std::int64_t limit,
+                                SizeValues& chosen) {
   std::set<std::string> symbols;
   size.collect_symbols(symbols);
   std::erase_if(symbols, [&](const std::string& name) { return chosen.symbols.contains(name); });
   if (symbols.size() != 1) return;
   std::int64_t& value = chosen.symbols[*symbols.begin()];
-  for (value = most; value > 1; --value) {
+  for (value = limit; value > 1; --value) {
     const auto got = size.evaluate(chosen);
-    if (got && *got <= most) return;
+    if (got && *got <= limit) return;
   }
 }
 
@@ -86,7 +87,7 @@ std::optional<std::int64_t> InputChecks::largest_size(const std::string& input,
     SizeValues largest;
     largest.size = [](std::size_t, std::int64_t) { return std::nullopt; };
     for (const auto& [symbol, range] : ranges_)
-      if (range.most) largest.symbols[symbol] = *range.most;
+      if (range.max) largest.symbols[symbol] = *range.max;
     return sizes_[i][dimension].evaluate(largest);
   }
   return std::nullopt;
@@ -121,9 +122,9 @@ void InputChecks::check(const std::vector<c10::IValue>& values, bool any_float) 
   for (const auto& [symbol, size] : bound.symbols) {
     const auto range = ranges_.find(symbol);
     if (range == ranges_.end()) continue;
-    const auto [least, most] = range->second;
-    if ((least && size < *least) || (most && size > *most))
-      fail("the dynamic size " + symbol, std::to_string(size), range_text(least, most),
+    const auto [min, max] = range->second;
+    if ((min && size < *min) || (max && size > *max))
+      fail("the dynamic size " + symbol, std::to_string(size), range_text(min, max),
            "the model was exported for these sizes; a last batch that is too short can be dropped "
            "(--dataloader_drop_last)");
   }

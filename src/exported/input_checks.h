@@ -42,8 +42,8 @@ class InputChecks {
   // The names of the inputs that the caller gives, in order.
   const std::vector<std::string>& names() const { return names_; }
 
-  void add_range(const std::string& symbol, std::optional<std::int64_t> least,
-                 std::optional<std::int64_t> most);
+  void add_range(const std::string& symbol, std::optional<std::int64_t> min,
+                 std::optional<std::int64_t> max);
   void add_guard(const std::string& text, const std::string& place);
 
   // Chooses sizes for each input, in order: `rows` for a first dimension and `length` for any other
@@ -63,14 +63,14 @@ class InputChecks {
 
  private:
   struct Range {
-    std::optional<std::int64_t> least, most;
+    std::optional<std::int64_t> min, max;
   };
   struct Guard {
     std::string text;
     SizeExpression expression;
   };
 
-  static void choose_symbol(const SizeExpression& size, std::int64_t most, SizeValues& chosen);
+  static void choose_symbol(const SizeExpression& size, std::int64_t limit, SizeValues& chosen);
   bool is_dynamic(bool (*counts)(std::size_t dimension)) const;
   void check_tensor(const UserInput& input, const c10::IValue& value, bool any_float) const;
   // Returns the values of the symbols, which are the sizes of dimensions that are a bare symbol.

@@ -21,7 +21,7 @@ namespace {
 using exported::JsonCursor;
 
 // "Mul(Integer(2), Symbol('s0', positive=True))" becomes "Mul(2, s0)".
-std::string readable(const std::string& srepr) {
+std::string readable_expression(const std::string& srepr) {
   static const std::regex symbol("Symbol\\('(\\w+)'[^)]*\\)"), integer("Integer\\((-?\\d+)\\)");
   return std::regex_replace(std::regex_replace(srepr, symbol, "$1"), integer, "$1");
 }
@@ -30,7 +30,7 @@ std::string size_text(const exported::Size& size) {
   const auto* const number = std::get_if<std::int64_t>(&size);
   if (number != nullptr) return std::to_string(*number);
   const std::string& text = std::get<std::string>(size);
-  return text.size() > 1000 ? text.substr(0, 1000) : readable(text);
+  return text.size() > 1000 ? text.substr(0, 1000) : readable_expression(text);
 }
 
 ExportedValue value_of(const std::string& name, const JsonCursor& json) {
@@ -69,9 +69,9 @@ ExportedProgramContents program_contents(const JsonCursor& root, const std::stri
   }
   count_operators(graph, contents.operators);
   for (const auto& [symbol, range] : root["range_constraints"].members()) {
-    const auto least = range.find("min_val"), most = range.find("max_val");
-    contents.ranges[symbol] = str(least ? std::to_string(least->integer()) : "any", " to ",
-                                  most ? std::to_string(most->integer()) : "any");
+    const auto min = range.find("min_val"), max = range.find("max_val");
+    contents.ranges[symbol] = str(min ? std::to_string(min->integer()) : "any", " to ",
+                                  max ? std::to_string(max->integer()) : "any");
   }
   if (const auto guards = root.find("guards_code"))
     for (const JsonCursor& guard : guards->items()) contents.guards.push_back(guard.text());

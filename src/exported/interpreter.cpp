@@ -19,7 +19,7 @@ namespace {
 
 using c10::IValue;
 
-std::string place_of(const Instruction& instruction) {
+std::string location_text(const Instruction& instruction) {
   return str("in node ", instruction.name, " (", instruction.target, ") of module \"",
              instruction.module_path, "\" of an exported program");
 }
@@ -27,7 +27,7 @@ std::string place_of(const Instruction& instruction) {
 [[noreturn]] void fail_run(const Instruction& instruction, const std::string& got,
                            const std::string& expected) {
   throw DataError("exported.graph",
-                  {.what = place_of(instruction), .got = got, .expected = expected});
+                  {.what = location_text(instruction), .got = got, .expected = expected});
 }
 
 std::vector<IValue> values_in(const IValue& value) {
@@ -44,7 +44,7 @@ std::vector<IValue> flatten(const torch::jit::Stack& stack, std::size_t first = 
   return all;
 }
 
-std::vector<IValue> joined(std::vector<IValue> first, const std::vector<IValue>& second) {
+std::vector<IValue> concatenate(std::vector<IValue> first, const std::vector<IValue>& second) {
   first.insert(first.end(), second.begin(), second.end());
   return first;
 }
@@ -171,7 +171,7 @@ std::vector<IValue> Interpreter::run(const Graph& graph, std::vector<IValue> inp
     } catch (c10::Error& error) {
       // The instruction inside the region has already added its place.
       if (instruction.action == Action::recompute) throw;
-      error.add_context(place_of(instruction));
+      error.add_context(location_text(instruction));
       throw;
     }
   }
@@ -252,7 +252,7 @@ std::vector<IValue> Interpreter::run_recomputed(const Instruction& instruction,
                                                 Values inputs) const {
   CheckpointOptions options = instruction.checkpoint;
   std::vector<bool> is_kept(inputs.size());
-  for (const std::size_t place : instruction.changed) {
+  for (const std::size_t place : instruction.mutated_operands) {
     if (!inputs[place].isTensor()) continue;
     options.state.push_back(inputs[place].toTensor());
     is_kept[place] = true;
@@ -279,10 +279,10 @@ std::vector<IValue> Interpreter::run_loop(const Instruction& instruction, Values
                                           const Values& extra) const {
   const Graph &condition = *instruction.graphs[0], &body = *instruction.graphs[1];
   while (true) {
-    const Values verdict = run(condition, joined(carried, extra));
-    if (verdict.size() != 1) fail_run(instruction, str(verdict.size(), " conditions"), "1");
-    if (!is_true(verdict[0])) return carried;
-    Values next = flatten(run(body, joined(carried, extra)));
+    const Values conditions = run(condition, concatenate(carried, extra));
+    if (conditions.size() != 1) fail_run(instruction, str(conditions.size(), " conditions"), "1");
+    if (!is_true(conditions[0])) return carried;
+    Values next = flatten(run(body, concatenate(carried, extra)));
     if (next.size() != carried.size())
       fail_run(instruction, str(next.size(), " values"), std::to_string(carried.size()));
     carried = std::move(next);
@@ -296,7 +296,7 @@ std::vector<IValue> Interpreter::run_rows(const Instruction& instruction, Values
   for (std::int64_t row = 0; row < count; ++row) {
     Values inputs = carried;
     for (const IValue& value : mapped) inputs.emplace_back(value.toTensor().select(0, row));
-    Values results = flatten(run(*instruction.graphs[0], joined(std::move(inputs), extra)));
+    Values results = flatten(run(*instruction.graphs[0], concatenate(std::move(inputs), extra)));
     if (results.size() < carried.size())
       fail_run(instruction, str(results.size(), " values"), str("at least ", carried.size()));
     const auto first_row = results.begin() + static_cast<std::ptrdiff_t>(carried.size());

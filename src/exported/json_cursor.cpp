@@ -10,7 +10,7 @@ namespace hasten::exported {
 namespace {
 
 // Each nested graph adds seven levels.
-constexpr std::size_t kDeepestGraph = 256;
+constexpr std::size_t kMaxGraphDepth = 256;
 
 [[noreturn]] void fail_at(const std::string& place, const std::string& got,
                           const std::string& expected) {
@@ -96,8 +96,8 @@ JsonDocument JsonDocument::parse(std::string_view text, const std::string& place
   JsonDocument document;
   document.place_ = place;
   try {
-    document.value_ =
-        std::make_shared<const nlohmann::json>(parse_strict_json(text, {.deepest = kDeepestGraph}));
+    document.value_ = std::make_shared<const nlohmann::json>(
+        parse_strict_json(text, {.max_depth = kMaxGraphDepth}));
   } catch (const JsonError& error) {
     fail_at(place, error.what(), "JSON");
   }

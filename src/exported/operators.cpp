@@ -57,7 +57,7 @@ const std::set<std::string>& refused_operators() {
 
 // The prefixes of the names of kernels that public operators select, or that take tensors in a form
 // that training does not use. These kernels trust the operator that calls them.
-constexpr std::string_view kRefusedBeginnings[] = {
+constexpr std::string_view kRefusedPrefixes[] = {
     "mkldnn_", "cudnn_", "miopen_",   "fbgemm_",     "quantized_", "quantize_",
     "sparse_", "q_per_", "to_sparse", "batch_norm_", "slow_conv",  "thnn_"};
 
@@ -68,7 +68,7 @@ bool is_derivative(const std::string& base) {
 
 bool is_refused(const std::string& base) {
   return refused_operators().contains(base) || is_derivative(base) ||
-         std::any_of(std::begin(kRefusedBeginnings), std::end(kRefusedBeginnings),
+         std::any_of(std::begin(kRefusedPrefixes), std::end(kRefusedPrefixes),
                      [&](std::string_view beginning) { return starts_with(base, beginning); });
 }
 

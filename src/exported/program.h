@@ -103,7 +103,7 @@ struct Instruction {
   AutocastSettings autocast;
   // The options of recompute, and the indices of the operands that graphs[0] changes.
   CheckpointOptions checkpoint;
-  std::vector<std::size_t> changed;
+  std::vector<std::size_t> mutated_operands;
 };
 
 struct Graph {
@@ -125,7 +125,7 @@ struct Program {
   std::string file, name;
   // The inputs of the graph in order: the module's tensors, and the caller's values.
   std::vector<StateInput> state;
-  InputChecks user;
+  InputChecks user_inputs;
   std::vector<int> user_position, state_position;  // positions among the graph's inputs
   std::vector<std::string> output_names;
   std::vector<TensorMeta> outputs;  // with the names of output_names

@@ -54,7 +54,7 @@ c10::IValue read_constant_input(const JsonCursor& value) {
 struct SignatureReader {
   const JsonCursor& graph;
   Program& program;
-  std::vector<UserInput> user;
+  std::vector<UserInput> user_inputs;
   std::vector<GraphInput> inputs;
 
   void add_state(const JsonCursor& spec, StateInput::Kind kind, const char* name_field) {
@@ -77,7 +77,7 @@ struct SignatureReader {
   void add_user(UserInput input, ValueKind kind) {
     program.user_position.push_back(static_cast<int>(inputs.size()));
     inputs.push_back({input.name, kind, "", ""});
-    user.push_back(std::move(input));
+    user_inputs.push_back(std::move(input));
   }
 
   void add_user_input(const JsonCursor& argument) {
@@ -154,18 +154,18 @@ std::vector<TensorMeta> read_outputs(const JsonCursor& graph_module) {
 }
 
 // Finds the parameters by which a graph multiplies its inputs, either directly or transposed.
-class ProductFinder {
+class LinearWeightFinder {
  public:
   // Maps a slot of the graph to its parameter.
   using Parameters = std::map<int, const StateInput*>;
 
-  explicit ProductFinder(std::map<std::string, bool>& found) : found_(found) {}
+  explicit LinearWeightFinder(std::map<std::string, bool>& found) : found_(found) {}
 
   void run(const Graph& graph, const Parameters& parameters) {
     Parameters transposed;
     for (const Instruction& instruction : graph.code) {
       if (instruction.op) {
-        note(instruction, parameters, transposed);
+        record_product(instruction, parameters, transposed);
       } else if (instruction.action == Action::set_grad_mode ||
                  instruction.action == Action::autocast) {
         run_inner(instruction, parameters);
@@ -182,7 +182,8 @@ class ProductFinder {
     return given.kind == Operand::Kind::slot && found != parameters.end() ? found->second : nullptr;
   }
 
-  void note(const Instruction& instruction, const Parameters& parameters, Parameters& transposed) {
+  void record_product(const Instruction& instruction, const Parameters& parameters,
+                      Parameters& transposed) {
     const std::string& name = instruction.op->schema().name();
     const bool transposes =
         name == "aten::t" || name == "aten::transpose" || name == "aten::permute";
@@ -219,9 +220,9 @@ class ProductFinder {
 
 // Finds the parameters that operators use as embedding tables, in a layer norm or in products, and
 // the inputs that are looked up in the tables.
-class UseFinder {
+class ParameterUseFinder {
  public:
-  explicit UseFinder(Program& program) : program_(program) {
+  explicit ParameterUseFinder(Program& program) : program_(program) {
     const auto slot_of = [&](int position) {
       return program.graph.inputs[static_cast<std::size_t>(position)];
     };
@@ -229,20 +230,20 @@ class UseFinder {
       if (program.state[i].kind == StateInput::Kind::parameter)
         parameters_[slot_of(program.state_position[i])] = &program.state[i];
     for (std::size_t i = 0; i < program.user_position.size(); ++i)
-      inputs_[slot_of(program.user_position[i])] = program.user.inputs()[i].name;
+      inputs_[slot_of(program.user_position[i])] = program.user_inputs.inputs()[i].name;
   }
 
   void run() {
     for (const Instruction& instruction : program_.graph.code) {
       if (!instruction.op) continue;
       const std::string& name = instruction.op->schema().name();
-      if (name == "aten::embedding") note_lookup(instruction.operands);
+      if (name == "aten::embedding") record_embedding(instruction.operands);
       if (name != "aten::layer_norm") continue;
       for (const Operand& operand : instruction.operands)
         if (const StateInput* const parameter = parameter_of(operand))
           program_.layer_norm_parameters.insert(parameter->name);
     }
-    ProductFinder(program_.linear_weights).run(program_.graph, parameters_);
+    LinearWeightFinder(program_.linear_weights).run(program_.graph, parameters_);
   }
 
  private:
@@ -252,7 +253,7 @@ class UseFinder {
     return is_slot && found != parameters_.end() ? found->second : nullptr;
   }
 
-  void note_lookup(const std::vector<Operand>& operands) {
+  void record_embedding(const std::vector<Operand>& operands) {
     const StateInput* const table = operands.size() > 1 ? parameter_of(operands[0]) : nullptr;
     if (table == nullptr) return;
     program_.embedding_tables.insert(table->name);
@@ -268,15 +269,15 @@ class UseFinder {
 };
 
 void read_checks(const JsonCursor& root, std::vector<UserInput> inputs, Program& program) {
-  program.user = InputChecks(program.file, std::move(inputs), root.place());
+  program.user_inputs = InputChecks(program.file, std::move(inputs), root.place());
   for (const auto& [symbol, range] : root["range_constraints"].members()) {
-    const auto least = range.find("min_val"), most = range.find("max_val");
-    program.user.add_range(symbol, least ? std::optional(least->integer()) : std::nullopt,
-                           most ? std::optional(most->integer()) : std::nullopt);
+    const auto min = range.find("min_val"), max = range.find("max_val");
+    program.user_inputs.add_range(symbol, min ? std::optional(min->integer()) : std::nullopt,
+                                  max ? std::optional(max->integer()) : std::nullopt);
   }
   if (const auto guards = root.find("guards_code"))
     for (const JsonCursor& guard : guards->items())
-      program.user.add_guard(guard.text(), guard.place());
+      program.user_inputs.add_guard(guard.text(), guard.place());
 }
 
 }  // namespace
@@ -335,7 +336,7 @@ std::shared_ptr<const Program> read_program(const ZipArchive& archive, const std
   for (const JsonCursor& spec : graph_module["signature"]["input_specs"].items())
     signature.add(spec);
   Compiler(archive.file(), namespaces).compile(graph, signature.inputs, *program);
-  read_checks(root, std::move(signature.user), *program);
+  read_checks(root, std::move(signature.user_inputs), *program);
   program->output_names = read_output_names(graph_module);
   if (program->output_names.size() != program->graph.outputs.size())
     graph_module.fail(str(program->output_names.size(), " names of outputs"),
@@ -344,7 +345,7 @@ std::shared_ptr<const Program> read_program(const ZipArchive& archive, const std
   if (program->outputs.size() != program->output_names.size())
     graph_module.fail(str(program->outputs.size(), " outputs in the signature"),
                       std::to_string(program->output_names.size()));
-  UseFinder(*program).run();
+  ParameterUseFinder(*program).run();
   return program;
 }
 

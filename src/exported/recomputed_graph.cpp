@@ -69,10 +69,10 @@ std::vector<std::size_t> changed_inputs(const Graph& graph) {
     const std::vector<int> slots = changed_slots(instruction);
     changed.insert(slots.begin(), slots.end());
   }
-  std::vector<std::size_t> places;
+  std::vector<std::size_t> positions;
   for (std::size_t i = 0; i < graph.inputs.size(); ++i)
-    if (changed.contains(graph.inputs[i])) places.push_back(i);
-  return places;
+    if (changed.contains(graph.inputs[i])) positions.push_back(i);
+  return positions;
 }
 
 // Returns the slots of the values that an instruction passes to its graphs, in order. A value
@@ -101,8 +101,9 @@ std::vector<int> changed_slots(const Instruction& instruction) {
   std::vector<int> slots;
   const std::vector<int> passed = passed_slots(instruction);
   for (const auto& graph : instruction.graphs) {
-    for (const std::size_t place : changed_inputs(*graph))
-      if (place < passed.size() && passed[place] != kNoSlot) slots.push_back(passed[place]);
+    for (const std::size_t position : changed_inputs(*graph))
+      if (position < passed.size() && passed[position] != kNoSlot)
+        slots.push_back(passed[position]);
   }
   if (!instruction.op) return slots;
   const auto& arguments = instruction.op->schema().arguments();
@@ -134,14 +135,15 @@ class RegionBuilder {
     std::vector<int> read;
     for (const Operand& operand : instruction.operands) add_slots(operand, read);
     for (const int slot : read) {
-      if (!made_.contains(slot) && taken_.insert(slot).second) graph_.inputs.push_back(slot);
+      if (!defined_slots_.contains(slot) && input_slots_.insert(slot).second)
+        graph_.inputs.push_back(slot);
     }
     for (const int slot : changed_slots(instruction)) {
-      if (!made_.contains(slot)) changed_.insert(slot);
+      if (!defined_slots_.contains(slot)) changed_.insert(slot);
     }
     for (const Output& output : instruction.outputs) {
       for (const int slot : output.slots) {
-        if (slot != kNoSlot && made_.insert(slot).second) results_.push_back(slot);
+        if (slot != kNoSlot && defined_slots_.insert(slot).second) results_.push_back(slot);
       }
     }
     freed_.insert(instruction.frees.begin(), instruction.frees.end());
@@ -159,7 +161,7 @@ class RegionBuilder {
     for (std::size_t i = 0; i < graph_.inputs.size(); ++i) {
       const int slot = graph_.inputs[i];
       region.operands.push_back(operand_of(slot));
-      if (changed_.contains(slot)) region.changed.push_back(i);
+      if (changed_.contains(slot)) region.mutated_operands.push_back(i);
       if (freed_.contains(slot)) region.frees.push_back(slot);
     }
     Output output;
@@ -175,7 +177,7 @@ class RegionBuilder {
 
  private:
   Graph graph_;
-  std::set<int> made_, taken_, changed_, freed_;
+  std::set<int> defined_slots_, input_slots_, changed_, freed_;
   std::vector<int> results_;
 };
 

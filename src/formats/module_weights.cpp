@@ -20,7 +20,7 @@ namespace {
 namespace fs = std::filesystem;
 
 // True if `ending` is the whole name or consists of its last parts.
-bool ends_in_parts(const std::string& name, const std::string& ending) {
+bool has_name_suffix(const std::string& name, const std::string& ending) {
   return name == ending || ends_with(name, "." + ending);
 }
 
@@ -32,7 +32,7 @@ void remove_buffers(ModuleTensors& own, const torch::nn::Module& module,
   for (const std::string& entry : non_persistent) {
     bool found = false;
     for (const auto& item : buffers) {
-      if (!ends_in_parts(item.key(), entry)) continue;
+      if (!has_name_suffix(item.key(), entry)) continue;
       found = true;
       own.tensors.erase(item.key());
       own.aliases.erase(item.key());
@@ -49,7 +49,7 @@ void remove_buffers(ModuleTensors& own, const torch::nn::Module& module,
 }
 
 // Everything that prevents the tensors of a file from being loaded.
-struct Misfits {
+struct WeightMismatches {
   std::vector<std::string> missing, unexpected, shapes, types, others;
 
   bool empty() const {
@@ -76,8 +76,8 @@ bool is_equal(const at::Tensor& a, const at::Tensor& b) {
 }
 
 // Suggests a rename if the names of one side are the names of the other side with a prefix.
-std::string hint_for(const Misfits& misfits) {
-  const std::vector<std::string>&missing = misfits.missing, &unexpected = misfits.unexpected;
+std::string hint_for(const WeightMismatches& mismatches) {
+  const std::vector<std::string>&missing = mismatches.missing, &unexpected = mismatches.unexpected;
   if (!missing.empty() && missing.size() == unexpected.size()) {
     // Both lists are sorted by name, and a common prefix does not change the order.
     const auto prefix_of = [](std::string longer, const std::string& shorter) {
@@ -99,38 +99,39 @@ std::string hint_for(const Misfits& misfits) {
   if (!missing.empty() || !unexpected.empty())
     return "rename maps the file's names to the module's; strict = false accepts missing and "
            "unexpected names";
-  if (misfits.shapes.empty() && misfits.others.empty()) return "convert_dtype = true converts them";
+  if (mismatches.shapes.empty() && mismatches.others.empty())
+    return "convert_dtype = true converts them";
   return "check that the file belongs to a module with the same configuration";
 }
 
 // Matches the tensors of a file to those of a module, and records what does not fit.
-class Matching {
+class TensorMatcher {
  public:
-  Matching(const ModuleTensors& own, const TensorDict& file, const LoadModuleOptions& options)
+  TensorMatcher(const ModuleTensors& own, const TensorDict& file, const LoadModuleOptions& options)
       : own_(own), file_(file), options_(options) {
     for (const auto& [name, tensor] : file) match(name);
     for (const auto& [name, tensor] : own.tensors) {
       if (const auto found = sources_.find(name); found == sources_.end()) {
-        misfits_.missing.push_back(name);
+        mismatches_.missing.push_back(name);
       } else {
         check_pair(name, tensor, found->second);
       }
     }
-    std::sort(misfits_.unexpected.begin(), misfits_.unexpected.end());
+    std::sort(mismatches_.unexpected.begin(), mismatches_.unexpected.end());
   }
 
   // Throws unless the tensors can be loaded.
-  LoadedNames result(const std::string& where) {
-    LoadedNames names;
+  IncompatibleNames result(const std::string& where) {
+    IncompatibleNames names;
     const bool tolerant = !options_.strict && (!sources_.empty() || own_.tensors.empty());
     if (tolerant) {
-      names.missing = std::exchange(misfits_.missing, {});
-      names.unexpected = std::exchange(misfits_.unexpected, {});
+      names.missing = std::exchange(mismatches_.missing, {});
+      names.unexpected = std::exchange(mismatches_.unexpected, {});
     }
-    if (misfits_.empty()) return names;
+    if (mismatches_.empty()) return names;
     throw DataError("weights.mismatch", {.what = where + " does not fit the module",
-                                         .got = misfits_.text(),
-                                         .hint = hint_for(misfits_)});
+                                         .got = mismatches_.text(),
+                                         .hint = hint_for(mismatches_)});
   }
 
   void copy() const {
@@ -147,44 +148,44 @@ class Matching {
     for (const Rename& rename : options_.rename) name = rename(name);
     if (name.empty()) return;
     if (const auto [first, is_new] = renamed_.emplace(name, file_name); !is_new) {
-      misfits_.others.push_back(str(first->second, " and ", file_name, " both become ", name));
+      mismatches_.others.push_back(str(first->second, " and ", file_name, " both become ", name));
       return;
     }
     const std::string& saved = own_.saved_name(name);
     if (own_.tensors.contains(saved)) {
       sources_[saved].push_back(file_name);
     } else if (!is_non_persistent(name)) {
-      misfits_.unexpected.push_back(name);
+      mismatches_.unexpected.push_back(name);
     }
   }
 
   bool is_non_persistent(const std::string& name) const {
     return std::any_of(options_.non_persistent.begin(), options_.non_persistent.end(),
-                       [&](const std::string& entry) { return ends_in_parts(name, entry); });
+                       [&](const std::string& entry) { return has_name_suffix(name, entry); });
   }
 
   void check_pair(const std::string& name, const at::Tensor& target,
                   const std::vector<std::string>& sources) {
     const at::Tensor& source = file_.at(sources.front());
     if (source.sizes() != target.sizes()) {
-      misfits_.shapes.push_back(str(name, " (", shape_text(source.sizes()), " in the file, ",
-                                    shape_text(target.sizes()), " in the module)"));
-    } else if (!fits_type(source.scalar_type(), target.scalar_type())) {
-      misfits_.types.push_back(str(name, " (", c10::toString(source.scalar_type()),
-                                   " in the file, ", c10::toString(target.scalar_type()),
-                                   " in the module)"));
+      mismatches_.shapes.push_back(str(name, " (", shape_text(source.sizes()), " in the file, ",
+                                       shape_text(target.sizes()), " in the module)"));
+    } else if (!is_compatible_type(source.scalar_type(), target.scalar_type())) {
+      mismatches_.types.push_back(str(name, " (", c10::toString(source.scalar_type()),
+                                      " in the file, ", c10::toString(target.scalar_type()),
+                                      " in the module)"));
     }
     for (const std::string& other : sources) {
       if (!is_equal(source, file_.at(other)))
-        misfits_.others.push_back(str(sources.front(), " and ", other,
-                                      " differ in the file, but are one tensor in the module"));
+        mismatches_.others.push_back(str(sources.front(), " and ", other,
+                                         " differ in the file, but are one tensor in the module"));
     }
-    if (target.is_meta()) misfits_.others.push_back(name + " is on the Meta device");
+    if (target.is_meta()) mismatches_.others.push_back(name + " is on the Meta device");
     if (at::has_internal_overlap(target) == at::MemOverlap::Yes)
-      misfits_.others.push_back(name + " has several elements in one place of memory");
+      mismatches_.others.push_back(name + " has several elements in one place of memory");
   }
 
-  bool fits_type(at::ScalarType source, at::ScalarType target) const {
+  bool is_compatible_type(at::ScalarType source, at::ScalarType target) const {
     return source == target ||
            (options_.convert_dtype && source != at::ScalarType::Float4_e2m1fn_x2 &&
             target != at::ScalarType::Float4_e2m1fn_x2 && c10::canCast(source, target));
@@ -195,7 +196,7 @@ class Matching {
   const LoadModuleOptions& options_;
   std::map<std::string, std::string> renamed_;               // new name -> name in the file
   std::map<std::string, std::vector<std::string>> sources_;  // saved name -> names in the file
-  Misfits misfits_;
+  WeightMismatches mismatches_;
 };
 
 }  // namespace
@@ -233,14 +234,14 @@ void save_weights(const torch::nn::Module& module, const fs::path& file_or_folde
       {.max_shard_size = options.max_shard_size, .order = own.order, .metadata = metadata});
 }
 
-LoadedNames load_weights(torch::nn::Module& module, const fs::path& file_or_folder,
-                         const LoadModuleOptions& options) {
+IncompatibleNames load_weights(torch::nn::Module& module, const fs::path& file_or_folder,
+                               const LoadModuleOptions& options) {
   ModuleTensors own = tensors_of(module);
   remove_buffers(own, module, options.non_persistent);
   const TensorDict file = load_weights(file_or_folder);
-  Matching matching(own, file, options);
-  LoadedNames names = matching.result(file_or_folder.string());
-  matching.copy();
+  TensorMatcher matcher(own, file, options);
+  IncompatibleNames names = matcher.result(file_or_folder.string());
+  matcher.copy();
   return names;
 }
 

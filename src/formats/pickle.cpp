@@ -17,7 +17,7 @@ namespace {
 constexpr std::size_t kMemory = std::size_t{12} << 20, kMemoryPerByte = 8;
 // A vector that grows briefly holds its old and its new memory.
 constexpr std::size_t kGrowth = 3;
-constexpr std::size_t kMostDimensions = 64;
+constexpr std::size_t kMaxDimensions = 64;
 // A module of an archive of LibTorch has a class of this name, or a name that begins with it.
 constexpr std::string_view kLibTorchClass = "__torch__";
 
@@ -37,7 +37,9 @@ const ElementType* storage_type(std::string_view name) {
   return nullptr;
 }
 
-std::string shown(std::string_view text) { return repair_utf8(std::string(text.substr(0, 100))); }
+std::string printable(std::string_view text) {
+  return repair_utf8(std::string(text.substr(0, 100)));
+}
 
 }  // namespace
 
@@ -55,7 +57,7 @@ class Program::Machine {
     for (;;) {
       const unsigned char instruction = byte();
       if (instruction == '.') break;
-      carry_out(instruction);
+      execute(instruction);
     }
     if (!rest_.empty()) fail("bytes after the end of the pickle");
     if (stack_.size() != 1 || !marks_.empty()) fail("values that belong to nothing");
@@ -63,7 +65,7 @@ class Program::Machine {
   }
 
  private:
-  void carry_out(unsigned char instruction) {
+  void execute(unsigned char instruction) {
     switch (instruction) {
       case 'N':
         return push_empty(Kind::none);
@@ -92,25 +94,25 @@ class Program::Machine {
       case '(':
         return push_mark();
       case 't':
-        return make_tuple(above_mark());
+        return make_tuple(pop_to_mark());
       case 0x85:
-        return make_tuple(popped(1));
+        return make_tuple(pop(1));
       case 0x86:
-        return make_tuple(popped(2));
+        return make_tuple(pop(2));
       case 0x87:
-        return make_tuple(popped(3));
+        return make_tuple(pop(3));
       case 's':
-        return add_items(Kind::dict, popped(2));
+        return add_items(Kind::dict, pop(2));
       case 'u':
-        return add_items(Kind::dict, above_mark());
+        return add_items(Kind::dict, pop_to_mark());
       case 'a':
-        return add_items(Kind::list, popped(1));
+        return add_items(Kind::list, pop(1));
       case 'e':
-        return add_items(Kind::list, above_mark());
+        return add_items(Kind::list, pop_to_mark());
       case 'q':
-        return remember(byte());
+        return memoize(byte());
       case 'r':
-        return remember(number(4));
+        return memoize(number(4));
       case 'h':
         return recall(byte());
       case 'j':
@@ -130,7 +132,7 @@ class Program::Machine {
     }
   }
 
-  [[noreturn]] void fail(const std::string& got) const { program_.damaged(got); }
+  [[noreturn]] void fail(const std::string& got) const { program_.fail_damaged(got); }
   [[noreturn]] void forbid(const std::string& got) const {
     throw DataError(
         "pickle.forbidden",
@@ -162,13 +164,13 @@ class Program::Machine {
     return read;
   }
 
-  void spend(std::size_t memory) {
+  void reserve_memory(std::size_t memory) {
     if (memory > program_.memory_left_) fail("more values than a file of this size may have");
     program_.memory_left_ -= memory;
   }
 
   Value& push(Kind kind) {
-    spend(sizeof(Value) + kGrowth * sizeof(Value*));  // the stack grows with it
+    reserve_memory(sizeof(Value) + kGrowth * sizeof(Value*));  // the stack grows with it
     Value& value = program_.values_.emplace_back();
     value.kind = kind;
     stack_.push_back(&value);
@@ -196,32 +198,32 @@ class Program::Machine {
   }
 
   void push_mark() {
-    spend(kGrowth * sizeof(std::size_t));
+    reserve_memory(kGrowth * sizeof(std::size_t));
     marks_.push_back(stack_.size());
   }
   // Returns the number of values below the top mark, or 0 without a mark. These cannot be popped.
-  std::size_t floor() const { return marks_.empty() ? 0 : marks_.back(); }
-  std::vector<Value*> popped(std::size_t count) {
-    if (stack_.size() - floor() < count) fail("an instruction without its values");
+  std::size_t mark_position() const { return marks_.empty() ? 0 : marks_.back(); }
+  std::vector<Value*> pop(std::size_t count) {
+    if (stack_.size() - mark_position() < count) fail("an instruction without its values");
     const auto first = stack_.end() - static_cast<std::ptrdiff_t>(count);
     std::vector<Value*> values(first, stack_.end());
     stack_.erase(first, stack_.end());
     return values;
   }
-  std::vector<Value*> above_mark() {
+  std::vector<Value*> pop_to_mark() {
     if (marks_.empty()) fail("an instruction without its mark");
     const std::size_t count = stack_.size() - marks_.back();
-    std::vector<Value*> values = popped(count);
+    std::vector<Value*> values = pop(count);
     marks_.pop_back();
     return values;
   }
   Value& top() {
-    if (stack_.size() == floor()) fail("an instruction without its values");
+    if (stack_.size() == mark_position()) fail("an instruction without its values");
     return *stack_.back();
   }
 
   void append(Value& to, const std::vector<Value*>& values) {
-    spend(kGrowth * sizeof(Value*) * values.size());
+    reserve_memory(kGrowth * sizeof(Value*) * values.size());
     to.items.insert(to.items.end(), values.begin(), values.end());
   }
   void make_tuple(const std::vector<Value*>& values) { append(push(Kind::tuple), values); }
@@ -240,12 +242,12 @@ class Program::Machine {
     }
   }
 
-  void remember(std::uint64_t place) {
+  void memoize(std::uint64_t place) {
     // PyTorch's writers number the remembered values in order, so the memo has no gaps.
     if (place > memo_.size()) fail("a memo with gaps");
     Value& value = top();
     if (place == memo_.size()) {
-      spend(kGrowth * sizeof(Value*));
+      reserve_memory(kGrowth * sizeof(Value*));
       memo_.push_back(&value);
     } else {
       memo_[place] = &value;
@@ -253,7 +255,7 @@ class Program::Machine {
   }
   void recall(std::uint64_t place) {
     if (place >= memo_.size()) fail("a reference to nothing");
-    spend(kGrowth * sizeof(Value*));
+    reserve_memory(kGrowth * sizeof(Value*));
     stack_.push_back(memo_[place]);
   }
 
@@ -265,7 +267,7 @@ class Program::Machine {
     if (module == kLibTorchClass || starts_with(std::string(module), "__torch__."))
       return push_name(kModuleClass);
     const ElementType* const type = module == "torch" ? storage_type(name) : nullptr;
-    if (type == nullptr) forbid(str("the name ", shown(module), '.', shown(name)));
+    if (type == nullptr) forbid(str("the name ", printable(module), '.', printable(name)));
     push_name(kStorageType);
     stack_.back()->type = type;
   }
@@ -276,7 +278,7 @@ class Program::Machine {
 
   // ('storage', TYPE, KEY, DEVICE, ELEMENTS)
   void push_storage() {
-    const Value& id = *popped(1).front();
+    const Value& id = *pop(1).front();
     const char* const wrong = "a storage without type, key and size";
     if (id.kind != Kind::tuple || id.items.size() != 5 || id.items[0]->text != "storage" ||
         id.items[2]->kind != Kind::text || id.items[3]->kind != Kind::text ||
@@ -296,7 +298,7 @@ class Program::Machine {
   }
 
   void call() {
-    const std::vector<Value*> call = popped(2);
+    const std::vector<Value*> call = pop(2);
     const Value &name = *call[0], &arguments = *call[1];
     if (name.kind != Kind::name || arguments.kind != Kind::tuple) forbid("the call of a value");
     switch (name.integer) {
@@ -322,12 +324,12 @@ class Program::Machine {
                           arguments[2]->kind == Kind::tuple && arguments[3]->kind == Kind::tuple;
     if (!is_plain) fail("a tensor without storage, offset, sizes and strides");
     check_hooks(*arguments[5]);
-    check_place(*arguments[0], arguments[1]->integer, arguments[2]->items, arguments[3]->items);
+    check_bounds(*arguments[0], arguments[1]->integer, arguments[2]->items, arguments[3]->items);
     Value& tensor = push(Kind::tensor);
     tensor.type = arguments[0]->type;
     tensor.text = arguments[0]->text;
     tensor.integer = arguments[1]->integer;
-    spend(2 * sizeof(Value*) * (arguments[2]->items.size() + arguments[3]->items.size()));
+    reserve_memory(2 * sizeof(Value*) * (arguments[2]->items.size() + arguments[3]->items.size()));
     tensor.items = arguments[2]->items;
     tensor.items.insert(tensor.items.end(), arguments[3]->items.begin(), arguments[3]->items.end());
   }
@@ -340,10 +342,10 @@ class Program::Machine {
 
   // Checks that all elements lie inside the storage and that the tensor has no more elements than
   // the storage, so that a small file cannot become a large tensor.
-  void check_place(const Value& storage, std::int64_t offset,
-                   const std::vector<const Value*>& sizes,
-                   const std::vector<const Value*>& strides) const {
-    if (sizes.size() != strides.size() || sizes.size() > kMostDimensions || offset < 0)
+  void check_bounds(const Value& storage, std::int64_t offset,
+                    const std::vector<const Value*>& sizes,
+                    const std::vector<const Value*>& strides) const {
+    if (sizes.size() != strides.size() || sizes.size() > kMaxDimensions || offset < 0)
       fail("a tensor with wrong sizes or strides");
     const auto bad_numbers = [](const std::vector<const Value*>& numbers) {
       for (const Value* each : numbers) {
@@ -375,13 +377,13 @@ class Program::Machine {
       fail("a parameter without a tensor");
     check_hooks(*arguments[2]);
     const Value& tensor = *arguments[0];
-    spend(sizeof(Value*) * tensor.items.size());
+    reserve_memory(sizeof(Value*) * tensor.items.size());
     Value& copy = push(Kind::tensor);
     copy = tensor;
   }
 
   void make_object() {
-    const std::vector<Value*> made = popped(2);
+    const std::vector<Value*> made = pop(2);
     if (made[0]->kind != Kind::name || made[0]->integer != kModuleClass ||
         made[1]->kind != Kind::tuple || !made[1]->items.empty())
       forbid("a new object of a class");
@@ -391,12 +393,12 @@ class Program::Machine {
   // Sets the attributes of an object of LibTorch. An OrderedDict may have attributes in addition to
   // its items: PyTorch stores the versions of modules there, which hasten does not use.
   void set_state() {
-    const Value& state = *popped(1).front();
+    const Value& state = *pop(1).front();
     Value& to = top();
     if (state.kind != Kind::dict) fail("a state that is not a dictionary");
     if (to.kind == Kind::dict) return;
     if (to.kind != Kind::object || !to.items.empty()) forbid("the state of a value");
-    spend(2 * sizeof(Value*) * state.items.size());
+    reserve_memory(2 * sizeof(Value*) * state.items.size());
     to.items = state.items;
   }
 
@@ -420,12 +422,12 @@ void Program::for_each_member(
   for (std::size_t i = 0; i + 1 < dict.items.size(); i += 2) {
     const Value& key = *dict.items[i];
     const std::string text = key.kind == Kind::text ? std::string(key.text) : str(key.integer);
-    if (!keys.insert(text).second) damaged(str("two values for the key ", shown(text)));
+    if (!keys.insert(text).second) fail_damaged(str("two values for the key ", printable(text)));
     visit(text, *dict.items[i + 1]);
   }
 }
 
-void Program::damaged(const std::string& got) const {
+void Program::fail_damaged(const std::string& got) const {
   throw DataError("pickle.damaged", {.what = file_,
                                      .got = got,
                                      .expected = "a file of torch.save or torch::save",

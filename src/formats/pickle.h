@@ -81,7 +81,7 @@ class Program {
       const std::function<void(const std::string& key, const Value&)>& visit) const;
   // Returns the number of bytes that further values may take.
   std::size_t memory_left() const { return memory_left_; }
-  [[noreturn]] void damaged(const std::string& got) const;
+  [[noreturn]] void fail_damaged(const std::string& got) const;
 
  private:
   class Machine;

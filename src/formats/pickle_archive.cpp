@@ -11,7 +11,7 @@ namespace {
 
 using PickledTensors = std::vector<std::pair<std::string, const pickle::Value*>>;
 
-constexpr int kDeepestModule = 64;
+constexpr int kMaxModuleDepth = 64;
 
 // Returns the path. Throws if the file was written by a PyTorch before 1.6, which did not use
 // archives.
@@ -27,14 +27,14 @@ const std::filesystem::path& checked_path(const std::filesystem::path& path) {
 // Collects the tensors of a module of LibTorch, which stores its modules as attributes. Every full
 // name repeats the names of the outer modules, so all names share the memory that further values
 // may take.
-class TensorsOfModules {
+class ModuleTensorCollector {
  public:
-  TensorsOfModules(const pickle::Program& program, PickledTensors& found)
+  ModuleTensorCollector(const pickle::Program& program, PickledTensors& found)
       : program_(program), bytes_left_(program.memory_left()), found_(found) {}
 
   void add(const pickle::Value& object, const std::string& prefix, int depth) {
-    if (depth > kDeepestModule) program_.damaged("modules in modules, more than 64 deep");
-    if (!seen_.insert(&object).second) program_.damaged("a module that occurs twice");
+    if (depth > kMaxModuleDepth) program_.fail_damaged("modules in modules, more than 64 deep");
+    if (!seen_.insert(&object).second) program_.fail_damaged("a module that occurs twice");
     program_.for_each_member(object, [&](const std::string& key, const pickle::Value& value) {
       if (value.kind == pickle::Kind::tensor) found_.emplace_back(full_name(prefix, key), &value);
       if (value.kind == pickle::Kind::object) add(value, full_name(prefix, key), depth + 1);
@@ -44,7 +44,8 @@ class TensorsOfModules {
  private:
   std::string full_name(const std::string& prefix, const std::string& key) {
     const std::size_t bytes = prefix.size() + 1 + key.size();
-    if (bytes > bytes_left_) program_.damaged("longer names than a file of this size may have");
+    if (bytes > bytes_left_)
+      program_.fail_damaged("longer names than a file of this size may have");
     bytes_left_ -= bytes;
     return prefix.empty() ? key : str(prefix, '.', key);
   }
@@ -77,10 +78,10 @@ PickledTensors PickleArchive::tensors() const {
   const pickle::Value& root = program_.root();
   PickledTensors found;
   if (root.kind == pickle::Kind::object) {
-    TensorsOfModules(program_, found).add(root, "", 0);
+    ModuleTensorCollector(program_, found).add(root, "", 0);
     return found;
   }
-  if (root.kind != pickle::Kind::dict) program_.damaged("no dictionary of tensors");
+  if (root.kind != pickle::Kind::dict) program_.fail_damaged("no dictionary of tensors");
   program_.for_each_member(root, [&](const std::string& key, const pickle::Value& value) {
     if (value.kind != pickle::Kind::tensor) {
       throw DataError("pickle.not-weights",

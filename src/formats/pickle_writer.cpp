@@ -14,7 +14,7 @@ void PickleWriter::text(std::string_view value) {
   out_ += 'X';
   little_endian(value.size(), 4);
   out_ += value;
-  texts_.emplace(value, remember());
+  texts_.emplace(value, memoize());
 }
 
 void PickleWriter::integer(std::int64_t value) {
@@ -33,10 +33,10 @@ void PickleWriter::pair(std::int64_t first, std::int64_t second) {
   out_ += '\x86';
 }
 
-std::uint32_t PickleWriter::remember() {
+std::uint32_t PickleWriter::memoize() {
   out_ += 'r';
-  little_endian(remembered_, 4);
-  return remembered_++;
+  little_endian(memo_size_, 4);
+  return memo_size_++;
 }
 
 void PickleWriter::recall(std::uint32_t number) {

@@ -10,7 +10,7 @@
 //   out.end_dict();
 //   const std::string file = std::move(out).finish();
 //
-// A repeated text refers to its first occurrence. remember() and recall() do the same for whole
+// A repeated text refers to its first occurrence. memoize() and recall() do the same for whole
 // values, such as lists that many elements share. Throws nothing. Thread rule: one thread at a
 // time. Source: Python's Lib/pickletools.py.
 #pragma once
@@ -40,7 +40,7 @@ class PickleWriter {
   void pair(std::int64_t first, std::int64_t second);
 
   // Assigns a number to the value that was just written. recall() writes that value again.
-  std::uint32_t remember();
+  std::uint32_t memoize();
   void recall(std::uint32_t number);
 
   std::string finish() && {
@@ -53,7 +53,7 @@ class PickleWriter {
 
   std::string out_;
   std::unordered_map<std::string, std::uint32_t> texts_;
-  std::uint32_t remembered_ = 0;
+  std::uint32_t memo_size_ = 0;
 };
 
 }  // namespace hasten

@@ -27,7 +27,7 @@ TensorDict load_pickle(const fs::path& path) {
   for (const auto& [name, value] : archive->tensors()) {
     // The name of an attribute may have a dot, so two tensors may have the full name "a.b".
     if (!weights.emplace(name, tensors.tensor(*value)).second)
-      archive->program().damaged("two tensors of one full name");
+      archive->program().fail_damaged("two tensors of one full name");
   }
   return weights;
 }
@@ -89,7 +89,7 @@ at::Tensor PyTorchTensors::storage(const pickle::Value& value) {
   char* const data = archive_->bytes_of(value);
   if (type == at::kBool &&
       !std::all_of(data, data + bytes, [](unsigned char byte) { return byte <= 1; }))
-    archive_->program().damaged("a boolean that is neither 0 nor 1");
+    archive_->program().fail_damaged("a boolean that is neither 0 nor 1");
   if (reinterpret_cast<std::uintptr_t>(data) % value.type->bytes != 0) {
     storage = at::empty({elements}, options);
     std::memcpy(storage.mutable_data_ptr(), data, bytes);

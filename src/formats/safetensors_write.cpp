@@ -67,7 +67,7 @@ std::vector<Entry> layout(const TensorDict& tensors, const std::string& file) {
 }
 
 // A file that is ready to be written: its header, and its tensors in their order.
-struct PlainFile {
+struct PreparedFile {
   std::filesystem::path path;
   std::string header;
   std::vector<at::Tensor> tensors;
@@ -80,7 +80,7 @@ at::Tensor copy_of(const at::Tensor& tensor) {
                                                        : plain;
 }
 
-void write_file(const PlainFile& file) {
+void write_file(const PreparedFile& file) {
   AtomicFile out(file.path);
   out.write(file.header);
   for (const at::Tensor& tensor : file.tensors) {
@@ -98,7 +98,7 @@ void save_safetensors(const std::filesystem::path& path, const TensorDict& tenso
   const std::string file = path.string();
   const std::vector<Entry> entries = layout(tensors, file);
   detail::check_no_shared_memory(tensors, file);
-  PlainFile plain{
+  PreparedFile plain{
       .path = path, .header = safetensors::compose_header(entries, metadata, file), .tensors = {}};
   DeferredWrites* const deferred = DeferredWrites::active();
   for (const Entry& entry : entries) {

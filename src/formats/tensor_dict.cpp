@@ -8,7 +8,7 @@
 
 namespace hasten {
 
-const at::Tensor& take(const TensorDict& tensors, const std::string& name) {
+const at::Tensor& tensor_at(const TensorDict& tensors, const std::string& name) {
   if (const auto found = tensors.find(name); found != tensors.end()) return found->second;
   std::vector<std::string> names;
   for (const auto& [key, tensor] : tensors) names.push_back(key);

@@ -19,7 +19,7 @@ bool is_one_file(const std::filesystem::path& target) {
 void check_weights_target(const std::filesystem::path& target,
                           std::optional<std::int64_t> max_shard_size) {
   std::error_code ignored;
-  if (std::filesystem::exists(target / kFileOfCheckpoints, ignored)) {
+  if (std::filesystem::exists(target / kCheckpointManifestFile, ignored)) {
     throw UsageError("weights.merge-target", {.what = target.string(),
                                               .got = "the folder of a checkpoint",
                                               .expected = "another folder, or a new one",

@@ -19,7 +19,7 @@
 namespace hasten {
 
 // A folder with this file is a checkpoint (hasten/checkpoint/manifest.h).
-inline constexpr const char* kFileOfCheckpoints = "hasten_manifest.json";
+inline constexpr const char* kCheckpointManifestFile = "hasten_manifest.json";
 
 // `max_shard_size` limits the bytes of tensors in each file of a folder. If it is unset, there is
 // one file.

@@ -20,32 +20,33 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr auto kPauseWithoutPoll = std::chrono::milliseconds(50);
+constexpr auto kPollErrorPause = std::chrono::milliseconds(50);
 constexpr double kGraceAfterFailure = 1;  // seconds; ranks that wait for a dead one need no more
 
 }  // namespace
 
 Attempt::Attempt(const LaunchConfiguration& run, const Round& round, const AttemptContext& context)
     : options_(run.options), round_(round), context_(context), cleanup_(context.processes) {
-  replace_guardian_if_ended();  // the guardian may have been killed between two attempts
+  replace_cleanup_process_if_ended();  // the process may have been killed between two attempts
   const auto commands = rank_commands(run, round, context.processes.job);
   stop_is_reported_.resize(commands.size());
   for (std::size_t local = 0; local < commands.size(); ++local) {
     outputs_.emplace_back(output_plan(options_, round, local), context.console);
     ranks_.emplace_back(commands[local], context.signals);
-    end_order_.add(local, ranks_.back().process());
+    exit_order_.add(local, ranks_.back().process());
   }
 }
 
 void Attempt::run() {
   while (std::any_of(ranks_.begin(), ranks_.end(),
-                     [](const RankProcess& rank) { return !rank.ended(); })) {
+                     [](const RankProcess& rank) { return !rank.has_ended(); })) {
     wait();
     if (deadline_ && Clock::now() >= *deadline_) kill_all();
   }
   cleanup_.run();
   for (std::size_t rank = 0; rank < ranks_.size(); ++rank) drain_pipes(rank);
-  if (!first_failed_ && !stop_is_ordered_ && end_signal_ == 0) context_.controller.report_success();
+  if (!first_failed_ && !stop_is_requested_ && termination_signal_ == 0)
+    context_.controller.report_success();
 }
 
 int Attempt::longest_wait() const {
@@ -75,7 +76,7 @@ void Attempt::wait() {
   }
   if (poll(files.data(), files.size(), longest_wait()) < 0 && errno != EINTR) {
     // poll() fails if memory is short or the limit on files is lower now. Reading never blocks.
-    std::this_thread::sleep_for(kPauseWithoutPoll);
+    std::this_thread::sleep_for(kPollErrorPause);
     for (pollfd& file : files) file.revents = POLLIN;
   }
   if (files[2].revents != 0) context_.console.handle_event();
@@ -83,13 +84,14 @@ void Attempt::wait() {
     const auto& [rank, stream] = owners[i - others];
     if (files[i].revents != 0) read_from(rank, files[i].fd, stream);
   }
-  // Handles ends before orders, so that a failure here is reported as a failure of this machine.
+  // Handles ends before stop requests, so that a failure here is reported as a failure of this
+  // machine.
   handle_signals();
-  if (const auto order = controller.stop_order(); order && !stop_is_ordered_) {
-    stop_is_ordered_ = true;
-    send_end_signal_once(SIGTERM);
-    set_kill_deadline(order->after_failure ? std::min(options_.grace_period, kGraceAfterFailure)
-                                           : options_.grace_period);
+  if (const auto request = controller.poll_stop_request(); request && !stop_is_requested_) {
+    stop_is_requested_ = true;
+    send_termination_signal_once(SIGTERM);
+    set_kill_deadline(request->after_failure ? std::min(options_.grace_period, kGraceAfterFailure)
+                                             : options_.grace_period);
   }
 }
 
@@ -99,7 +101,7 @@ std::size_t Attempt::read_from(std::size_t local_rank, int file, int stream) {
   const ssize_t got = read(file, buffer, sizeof buffer);
   if (got > 0) {
     const auto size = static_cast<std::size_t>(got);
-    outputs_[local_rank].take({buffer, size}, stream);
+    outputs_[local_rank].append({buffer, size}, stream);
     return size;
   }
   if (got == 0 || (errno != EAGAIN && errno != EINTR)) ranks_[local_rank].close_file(file);
@@ -133,30 +135,30 @@ void Attempt::handle_signals() {
   }
 }
 
-void Attempt::replace_guardian_if_ended() {
-  const std::string news = context_.guardian.replace_if_ended();
+void Attempt::replace_cleanup_process_if_ended() {
+  const std::string news = context_.cleanup_process.replace_if_ended();
   if (!news.empty()) context_.console.print_message(news);
 }
 
 void Attempt::handle_ended_ranks() {
-  replace_guardian_if_ended();
-  for (const std::size_t rank : ranks_in_order_of_end()) {
+  replace_cleanup_process_if_ended();
+  for (const std::size_t rank : ranks_in_exit_order()) {
     report_stop(rank);
     if (!ranks_[rank].has_just_ended()) continue;
-    if (ranks_[rank].code() != 0 && !first_failed_ && !stop_is_ordered_) handle_failure(rank);
+    if (ranks_[rank].code() != 0 && !first_failed_ && !stop_is_requested_) handle_failure(rank);
   }
   context_.orphans.reap([this](pid_t process) {
-    if (process == context_.guardian.process()) return true;
+    if (process == context_.cleanup_process.process()) return true;
     return std::any_of(ranks_.begin(), ranks_.end(), [&](const RankProcess& rank) {
-      return rank.process() == process && !rank.ended();
+      return rank.process() == process && !rank.has_ended();
     });
   });
 }
 
 // Returns all local ranks: first the ranks that have just ended, in the order that the kernel
 // reports, then the others.
-std::vector<std::size_t> Attempt::ranks_in_order_of_end() {
-  std::vector<std::size_t> order = end_order_.next();
+std::vector<std::size_t> Attempt::ranks_in_exit_order() {
+  std::vector<std::size_t> order = exit_order_.next();
   const std::size_t ended = order.size();
   for (std::size_t rank = 0; rank < ranks_.size(); ++rank) {
     const auto end = order.begin() + static_cast<std::ptrdiff_t>(ended);
@@ -170,15 +172,15 @@ void Attempt::handle_failure(std::size_t local_rank) {
   // A rank that ends because of a forwarded signal has done what it was asked to do, and a restart
   // would undo that. The other ranks received the signal too, and get the grace period to react.
   const int signal = ranks_[local_rank].code() - 128;
-  if (end_signal_ == 0 && was_forwarded(signal)) {
+  if (termination_signal_ == 0 && was_forwarded(signal)) {
     end_job_with(signal);
     set_kill_deadline(options_.grace_period);
   }
   const std::string text = failure_text(local_rank);
-  if (end_signal_ == 0) {
+  if (termination_signal_ == 0) {
     context_.controller.report_failure(ranks_[local_rank].code(), text);
     // The others may wait for the failed rank forever.
-    send_end_signal_once(SIGTERM);
+    send_termination_signal_once(SIGTERM);
     set_kill_deadline(std::min(options_.grace_period, kGraceAfterFailure));
   }
   context_.console.print_message(text);
@@ -196,17 +198,17 @@ void Attempt::report_stop(std::size_t local_rank) {
 }
 
 void Attempt::forward_signal(int signal) {
-  if (!is_end_signal(signal)) {
+  if (!is_termination_signal(signal)) {
     forwarded_signals_.push_back(signal);
     return send(signal);
   }
-  const bool is_repeated = end_signal_ != 0;
+  const bool is_repeated = termination_signal_ != 0;
   if (is_repeated && signal == SIGINT) return kill_all();
   if (is_repeated) {
-    send_end_signal(signal);
+    send_termination_signal(signal);
   } else {
     end_job_with(signal);
-    send_end_signal_once(signal);
+    send_termination_signal_once(signal);
   }
   set_kill_deadline(options_.grace_period);
 }
@@ -219,18 +221,18 @@ bool Attempt::was_forwarded(int signal) const {
 // Makes 128 + `signal` the exit code of the job, and prevents a restart.
 void Attempt::end_job_with(int signal) {
   context_.controller.report_leaving(signal);
-  end_signal_ = signal;
+  termination_signal_ = signal;
 }
 
 // Many programs end at once when they receive a second signal, so ranks get only one. It may come
-// from a failure, an order of the coordinator or a signal to this launcher.
-void Attempt::send_end_signal_once(int signal) {
-  if (end_signal_is_sent_) return;
-  send_end_signal(signal);
+// from a failure, a request of the coordinator or a signal to this launcher.
+void Attempt::send_termination_signal_once(int signal) {
+  if (termination_signal_is_sent_) return;
+  send_termination_signal(signal);
 }
 
-void Attempt::send_end_signal(int signal) {
-  end_signal_is_sent_ = true;
+void Attempt::send_termination_signal(int signal) {
+  termination_signal_is_sent_ = true;
   send(signal);
   send(SIGCONT);  // a stopped process handles the signal only when it continues
 }
@@ -244,7 +246,7 @@ void Attempt::set_kill_deadline(double grace) {
 
 void Attempt::send(int signal) {
   for (const RankProcess& rank : ranks_) {
-    if (!rank.ended()) rank.send(signal);
+    if (!rank.has_ended()) rank.send(signal);
   }
 }
 
@@ -269,7 +271,7 @@ std::string Attempt::failure_text(std::size_t local_rank) {
                                       : rank.end_description();
   std::string text =
       str(rank_text(local_rank), " ", how, " after ", fixed(rank.seconds(), 1), " s");
-  if (end_signal_ == 0 && !by_watchdog) text += " (the first rank to fail)";
+  if (termination_signal_ == 0 && !by_watchdog) text += " (the first rank to fail)";
   if (!output.saved_path().empty()) text += "; its output is in " + output.saved_path().string();
   text += output.last_lines().empty() ? "; it printed nothing\n" : "; last lines of its output:\n";
   for (const std::string& line : output.last_lines()) text += "  | " + line + "\n";

@@ -1,8 +1,8 @@
 // File: launch/attempt.h (internal)
 // Runs the ranks of this machine for one round, from their start to their end.
 //
-//   Attempt attempt(configuration, round, {processes, guardian, controller, signals, console,
-//                                         orphans});
+//   Attempt attempt(configuration, round, {processes, cleanup_process, controller, signals,
+//                                         console, orphans});
 //   attempt.run();                                 // returns when all ranks have ended
 //
 // An attempt kills the remaining processes of the job on this machine, however it ends. Thread
@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "launch/console.h"
-#include "launch/end_order.h"
+#include "launch/exit_order.h"
 #include "launch/job.h"
 #include "launch/job_controller.h"
 #include "launch/orphan_collector.h"
@@ -27,7 +27,7 @@ namespace hasten {
 // The parts of the launcher that every attempt uses.
 struct AttemptContext {
   const JobProcesses& processes;
-  Guardian& guardian;
+  CleanupProcess& cleanup_process;
   JobController& controller;
   Signals& signals;
   Console& console;
@@ -49,16 +49,16 @@ class Attempt {
   std::size_t read_from(std::size_t local_rank, int file, int stream);
   void drain_pipes(std::size_t local_rank);
   void handle_signals();
-  void replace_guardian_if_ended();
+  void replace_cleanup_process_if_ended();
   void handle_ended_ranks();
-  std::vector<std::size_t> ranks_in_order_of_end();
+  std::vector<std::size_t> ranks_in_exit_order();
   void handle_failure(std::size_t local_rank);
   void report_stop(std::size_t local_rank);
   void forward_signal(int signal);
   bool was_forwarded(int signal) const;
   void end_job_with(int signal);
-  void send_end_signal_once(int signal);
-  void send_end_signal(int signal);
+  void send_termination_signal_once(int signal);
+  void send_termination_signal(int signal);
   void set_kill_deadline(double grace);
   void send(int signal);
   void kill_all();
@@ -69,16 +69,16 @@ class Attempt {
   const Round& round_;
   const AttemptContext context_;
   JobCleanup cleanup_;  // declared before the ranks, so that it runs after their destruction
-  EndOrder end_order_;
+  ExitOrder exit_order_;
   std::vector<RankOutput> outputs_;
   std::vector<RankProcess> ranks_;
   std::vector<bool> stop_is_reported_;
   std::optional<std::size_t> first_failed_;
   std::optional<std::chrono::steady_clock::time_point> deadline_;
-  bool stop_is_ordered_ = false;        // the controller has ordered a stop
-  bool end_signal_is_sent_ = false;     // the ranks have received a signal to end
-  std::vector<int> forwarded_signals_;  // signals that do not end the job by themselves
-  int end_signal_ = 0;                  // the signal to the launcher that ends the job
+  bool stop_is_requested_ = false;           // the controller has requested a stop
+  bool termination_signal_is_sent_ = false;  // the ranks have received a signal to end
+  std::vector<int> forwarded_signals_;       // signals that do not end the job by themselves
+  int termination_signal_ = 0;               // the signal to the launcher that ends the job
 };
 
 }  // namespace hasten

@@ -19,8 +19,8 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using namespace std::chrono_literals;
 
-constexpr auto kLongestStall = 2s;
-constexpr auto kLongestFinish = 5s;
+constexpr auto kMaxStall = 2s;
+constexpr auto kMaxFinishTime = 5s;
 constexpr auto kLastMessageTimeout = 500ms;
 
 const char* stream_name(int stream) { return stream == 1 ? "standard output" : "standard error"; }
@@ -101,7 +101,8 @@ void Console::report_log_errors() {
   }
 }
 
-std::shared_ptr<LogFile> Console::open_log(const std::filesystem::path& path, LogFailure failure) {
+std::shared_ptr<LogFile> Console::open_log(const std::filesystem::path& path,
+                                           LogErrorPolicy policy) {
   // Closes the logs of an earlier attempt that are completely written.
   std::erase_if(logs_, [](const auto& log) {
     return log.use_count() == 1 && log->writer().unwritten() == 0;
@@ -109,7 +110,7 @@ std::shared_ptr<LogFile> Console::open_log(const std::filesystem::path& path, Lo
   try {
     return logs_.emplace_back(std::make_shared<LogFile>(path, event_.get()));
   } catch (const IoError& error) {
-    if (failure == LogFailure::throws) throw;
+    if (policy == LogErrorPolicy::throw_error) throw;
     print_message(str(error.text().what, ": ", error.text().got,
                       ". The processes continue, but their output is not saved there"));
     return nullptr;
@@ -125,25 +126,26 @@ std::size_t Console::unwritten() {
 std::optional<int> Console::finish(Signals& signals, FinishPolicy policy) {
   const auto began = Clock::now();
   auto progress = began;
-  std::optional<int> end_signal;
+  std::optional<int> termination_signal;
   handle_event();
-  for (std::size_t left = unwritten(), before = left; left > 0 && !end_signal; left = unwritten()) {
+  for (std::size_t left = unwritten(), before = left; left > 0 && !termination_signal;
+       left = unwritten()) {
     if (left != before) progress = Clock::now();
     before = left;
     const auto now = Clock::now();
     if (policy == FinishPolicy::brief &&
-        (now - progress > kLongestStall || now - began > kLongestFinish))
+        (now - progress > kMaxStall || now - began > kMaxFinishTime))
       break;
     pollfd files[] = {{.fd = signals.descriptor(), .events = POLLIN, .revents = 0},
                       {.fd = event_.get(), .events = POLLIN, .revents = 0}};
     poll(files, 2, policy == FinishPolicy::brief ? 100 : -1);
     handle_event();
     while (const auto number = signals.next()) {
-      if (is_end_signal(*number)) end_signal = *number;
+      if (is_termination_signal(*number)) termination_signal = *number;
     }
   }
   drop_unwritten();
-  return end_signal;
+  return termination_signal;
 }
 
 void Console::wait_briefly() {

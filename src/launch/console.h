@@ -40,7 +40,7 @@ enum class FinishPolicy {
 void open_closed_streams();
 
 // The reaction of open_log() to a log file that cannot be opened.
-enum class LogFailure { throws, is_reported };
+enum class LogErrorPolicy { throw_error, report };
 
 class Console {
  public:
@@ -55,8 +55,8 @@ class Console {
   void print_message(std::string_view message);
 
   // Opens a log file. finish() waits for it, too. If the file cannot be opened, throws what LogFile
-  // throws, or, with LogFailure::is_reported, reports the error and returns null.
-  std::shared_ptr<LogFile> open_log(const std::filesystem::path& path, LogFailure failure);
+  // throws, or, with LogErrorPolicy::report, reports the error and returns null.
+  std::shared_ptr<LogFile> open_log(const std::filesystem::path& path, LogErrorPolicy policy);
 
   // True if the caller should write no more lines for now.
   bool is_full(int stream);

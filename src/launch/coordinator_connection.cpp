@@ -22,7 +22,7 @@ using namespace std::chrono_literals;
 constexpr auto kKeepAlive = 1s;
 // In milliseconds. A RunningClock must be read regularly, and poll() sleeps while the server is
 // silent.
-constexpr int kLongestWait = 1000;
+constexpr int kMaxWaitMs = 1000;
 
 double seconds_of(rendezvous::Clock::duration time) {
   return std::chrono::duration<double>(time).count();
@@ -39,7 +39,7 @@ CoordinatorConnection::CoordinatorConnection(Endpoints endpoints, const std::str
       now_(clock_.now()),
       last_message_(now_),
       disconnected_since_(now_) {
-  dialer_.emplace(endpoints_.connect_to, context_, std::string(rendezvous::kAgentGreeting));
+  connector_.emplace(endpoints_.target, context_, std::string(rendezvous::kAgentGreeting));
 }
 
 CoordinatorConnection::~CoordinatorConnection() {
@@ -66,19 +66,20 @@ void CoordinatorConnection::send_keep_alives() {
 
 int CoordinatorConnection::descriptor() const {
   if (loss_reason_) return -1;
-  if (dialer_) return dialer_->descriptor();
+  if (connector_) return connector_->descriptor();
   const std::lock_guard<std::mutex> lock(mutex_);
   return connection_->descriptor();
 }
 
 short CoordinatorConnection::events() const {
-  if (dialer_) return dialer_->events();
+  if (connector_) return connector_->events();
   const std::lock_guard<std::mutex> lock(mutex_);
   return connection_->events();
 }
 
 int CoordinatorConnection::longest_wait() const {
-  return dialer_ && !loss_reason_ ? std::min(dialer_->longest_wait(), kLongestWait) : kLongestWait;
+  return connector_ && !loss_reason_ ? std::min(connector_->longest_wait(), kMaxWaitMs)
+                                     : kMaxWaitMs;
 }
 
 void CoordinatorConnection::send(const json& message) {
@@ -88,11 +89,11 @@ void CoordinatorConnection::send(const json& message) {
 
 std::optional<json> CoordinatorConnection::next() {
   now_ = clock_.now();
-  if (clock_.has_paused()) last_message_ = now_;
+  if (clock_.was_suspended()) last_message_ = now_;
   if (loss_reason_) return std::nullopt;
   start_keep_alive_thread();
-  if (dialer_) connect(now_);
-  if (dialer_) return std::nullopt;
+  if (connector_) connect(now_);
+  if (connector_) return std::nullopt;
   auto message = read_message(now_);
   if (!message) reconnect_if_silent_or_closed(now_);
   return message;
@@ -114,7 +115,7 @@ void CoordinatorConnection::reconnect_if_silent_or_closed(Time now) {
   std::string why;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
-    if (!connection_->is_open()) why = connection_->why_closed();
+    if (!connection_->is_open()) why = connection_->close_reason();
     if (connection_->is_open() && silent) {
       why = "it sends no messages";
       // Otherwise a server that was suspended would treat the end of this connection as the end of
@@ -132,12 +133,12 @@ void CoordinatorConnection::reconnect(const std::string& why, Time now) {
   }
   disconnect_reason_ = why;
   disconnected_since_ = now;
-  dialer_.emplace(endpoints_.connect_to, context_, std::string(rendezvous::kAgentGreeting));
+  connector_.emplace(endpoints_.target, context_, std::string(rendezvous::kAgentGreeting));
   connect(now);
 }
 
 void CoordinatorConnection::connect(Time now) {
-  if (auto connection = dialer_->advance()) return adopt(std::move(connection), now);
+  if (auto connection = connector_->advance()) return adopt(std::move(connection), now);
   if (was_connected_) {
     check_attempt(now);
   } else {
@@ -150,7 +151,7 @@ void CoordinatorConnection::adopt(std::unique_ptr<rendezvous::Connection> connec
     const std::lock_guard<std::mutex> lock(mutex_);
     connection_ = std::move(connection);
   }
-  dialer_.reset();
+  connector_.reset();
   last_message_ = now;
   if (loss_is_reported_)
     notice_ = str("connected to the coordinator at ", to_text(endpoints_.displayed), " again");
@@ -164,29 +165,30 @@ double CoordinatorConnection::seconds_left(Time now) const {
 }
 
 void CoordinatorConnection::check_first_attempt(Time now) const {
-  if (dialer_->failure() == Dialer::Failure::unknown_host && !host_names_may_appear_later())
-    throw unknown_host_error(endpoints_.displayed.host, dialer_->failure_text());
-  if (dialer_->failure() == Dialer::Failure::wrong_token) {
+  if (connector_->failure() == Connector::Failure::unknown_host && !host_names_may_appear_later())
+    throw unknown_host_error(endpoints_.displayed.host, connector_->failure_text());
+  if (connector_->failure() == Connector::Failure::wrong_token) {
     throw ConfigError(
         "rendezvous.refused",
         {.what = str("the coordinator at ", to_text(endpoints_.displayed),
-                     " has refused this machine: ", dialer_->failure_text()),
+                     " has refused this machine: ", connector_->failure_text()),
          .hint = "use the same token on every machine (HASTEN_JOB_TOKEN or --token_file)"});
   }
   if (seconds_left(now) > 0) return;
-  throw IoError("rendezvous.connect",
-                {.what = "connecting to the coordinator at " + to_text(endpoints_.displayed),
-                 .got = dialer_->failure_text().empty() ? "no answer" : dialer_->failure_text(),
-                 .expected = str("an answer within ", fixed(timeouts_.join_timeout, 0), " s"),
-                 .hint = "check that the launcher there has started, and that this machine can "
-                         "connect to its port"});
+  throw IoError(
+      "rendezvous.connect",
+      {.what = "connecting to the coordinator at " + to_text(endpoints_.displayed),
+       .got = connector_->failure_text().empty() ? "no answer" : connector_->failure_text(),
+       .expected = str("an answer within ", fixed(timeouts_.join_timeout, 0), " s"),
+       .hint = "check that the launcher there has started, and that this machine can "
+               "connect to its port"});
 }
 
 // If no process listens on the machine any more, the coordinator has ended. Other problems may be
 // temporary: a disconnected cable, a suspended process, a full firewall table.
 void CoordinatorConnection::check_attempt(Time now) {
-  using Failure = Dialer::Failure;
-  const Failure failure = dialer_->failure();
+  using Failure = Connector::Failure;
+  const Failure failure = connector_->failure();
   if (failure == Failure::connection_refused || failure == Failure::wrong_token ||
       seconds_left(now) == 0) {
     loss_reason_ = disconnect_reason_;
@@ -198,11 +200,12 @@ void CoordinatorConnection::check_attempt(Time now) {
 }
 
 std::string CoordinatorConnection::waiting_reason() const {
-  return !dialer_ || dialer_->failure_text().empty() ? "no answer" : dialer_->failure_text();
+  return !connector_ || connector_->failure_text().empty() ? "no answer"
+                                                           : connector_->failure_text();
 }
 
 std::string CoordinatorConnection::waiting_text() const {
-  const std::string local_address = dialer_ ? dialer_->local_address_text() : "";
+  const std::string local_address = connector_ ? connector_->local_address_text() : "";
   return str(waiting_reason(), local_address.empty() ? "" : ", from " + local_address, "; ",
              static_cast<std::int64_t>(seconds_left(now_)), " s left");
 }

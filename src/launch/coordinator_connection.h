@@ -27,7 +27,7 @@
 #include <vector>
 
 #include "base/running_clock.h"
-#include "launch/dialer.h"
+#include "launch/connector.h"
 #include "rendezvous/connection.h"
 
 namespace hasten {
@@ -35,8 +35,8 @@ namespace hasten {
 class CoordinatorConnection {
  public:
   struct Endpoints {
-    Endpoint displayed;   // as the user gave it, for messages
-    Endpoint connect_to;  // to connect to
+    Endpoint displayed;  // as the user gave it, for messages
+    Endpoint target;     // to connect to
   };
   struct Timeouts {
     double keep_alive_timeout;  // seconds without a message before a new connection is made
@@ -59,7 +59,7 @@ class CoordinatorConnection {
   // Drops the message if there is no connection. The opening messages of the next connection must
   // include it.
   void send(const nlohmann::json& message);
-  bool is_connected() const { return !dialer_; }
+  bool is_connected() const { return !connector_; }
   // The reason why the coordinator is lost permanently; null if it is not lost.
   const std::optional<std::string>& loss_reason() const { return loss_reason_; }
 
@@ -89,13 +89,13 @@ class CoordinatorConnection {
   const rendezvous::SecureContext context_;
   const OpeningMessages opening_messages_;
   RunningClock clock_;
-  Time now_;                       // the time of the last next()
-  Time last_message_;              // when the last message came
-  Time disconnected_since_;        // when the connection was lost
-  std::optional<Dialer> dialer_;   // empty while there is a connection
-  bool was_connected_ = false;     // true if there was a connection
-  bool loss_is_reported_ = false;  // true if the loss of the connection was reported
-  std::string disconnect_reason_;  // why the connection was lost
+  Time now_;                            // the time of the last next()
+  Time last_message_;                   // when the last message came
+  Time disconnected_since_;             // when the connection was lost
+  std::optional<Connector> connector_;  // empty while there is a connection
+  bool was_connected_ = false;          // true if there was a connection
+  bool loss_is_reported_ = false;       // true if the loss of the connection was reported
+  std::string disconnect_reason_;       // why the connection was lost
   std::optional<std::string> loss_reason_, notice_;
 
   mutable std::mutex mutex_;  // guards the connection, which the keep-alive thread uses too

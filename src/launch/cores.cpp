@@ -9,7 +9,7 @@ namespace {
 using Cores = std::vector<const PhysicalCore*>;
 using Shares = std::vector<std::vector<int>>;
 
-std::map<int, Cores> by_node(const Topology& topology) {
+std::map<int, Cores> cores_by_node(const Topology& topology) {
   std::map<int, Cores> nodes;
   for (const PhysicalCore& core : topology.cores) nodes[core.node].push_back(&core);
   return nodes;
@@ -49,7 +49,7 @@ std::vector<int> nodes_by_size(const Topology& topology, std::size_t shares) {
   return nodes;
 }
 
-Shares whole_nodes(const std::map<int, Cores>& nodes, std::size_t shares) {
+Shares assign_whole_nodes(const std::map<int, Cores>& nodes, std::size_t shares) {
   Shares out(shares);
   std::size_t at = 0;
   for (const auto& [node, cores] : nodes) {
@@ -63,14 +63,14 @@ Shares whole_nodes(const std::map<int, Cores>& nodes, std::size_t shares) {
 
 }  // namespace
 
-std::vector<std::vector<int>> shares_of_cores(const Topology& topology, std::size_t shares,
+std::vector<std::vector<int>> partition_cores(const Topology& topology, std::size_t shares,
                                               const std::vector<int>& gpus) {
   if (topology.cores.empty()) return Shares(shares);
-  const std::map<int, Cores> nodes = by_node(topology);
+  const std::map<int, Cores> nodes = cores_by_node(topology);
   std::vector<int> node_of;
   if (gpus.size() == shares) node_of = nodes_by_gpu(topology, nodes, gpus);
   if (node_of.empty()) {
-    if (shares < nodes.size()) return whole_nodes(nodes, shares);
+    if (shares < nodes.size()) return assign_whole_nodes(nodes, shares);
     node_of = nodes_by_size(topology, shares);
   }
   std::map<int, std::vector<std::size_t>> among;
@@ -80,7 +80,7 @@ std::vector<std::vector<int>> shares_of_cores(const Topology& topology, std::siz
   return out;
 }
 
-std::int64_t threads_each(const Topology& topology, std::int64_t processes) {
+std::int64_t threads_per_process(const Topology& topology, std::int64_t processes) {
   auto cores = static_cast<std::int64_t>(topology.cores.size());
   if (topology.quota > 0) cores = std::min(cores, static_cast<std::int64_t>(topology.quota));
   return std::max<std::int64_t>(1, cores / processes);

@@ -17,11 +17,12 @@ namespace hasten {
 //
 // `gpus` has the GPU of each share, or is empty. Each share gets cores of its GPU's node, unless
 // the node of one of these GPUs is unknown or has no usable cores.
-std::vector<std::vector<int>> shares_of_cores(const Topology& topology, std::size_t shares,
+std::vector<std::vector<int>> partition_cores(const Topology& topology, std::size_t shares,
                                               const std::vector<int>& gpus = {});
 
 // Returns the number of threads for each process: the cores (not hyperthreads) within the quota,
 // divided by the number of processes, at least 1.
-HASTEN_INTERNAL_API std::int64_t threads_each(const Topology& topology, std::int64_t processes);
+HASTEN_INTERNAL_API std::int64_t threads_per_process(const Topology& topology,
+                                                     std::int64_t processes);
 
 }  // namespace hasten

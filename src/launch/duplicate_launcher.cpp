@@ -32,12 +32,12 @@ Worker worker_in(config::Environment environment) {
   }
 }
 
-std::string hint_for(StartedBy by) {
+std::string hint_for(LauncherKind by) {
   switch (by) {
-    case StartedBy::slurm:
+    case LauncherKind::slurm:
       return "start one launcher per machine with --machine_rank (hasten launch --slurm writes the "
              "script), or run srun PROGRAM without hasten launch";
-    case StartedBy::kubernetes:
+    case LauncherKind::kubernetes:
       return "pass --num_machines with --machine_rank or --rdzv_endpoint, or run the program "
              "without hasten launch";
     default:
@@ -52,9 +52,9 @@ void check_not_duplicate_launcher(const LaunchConfiguration& run, config::Enviro
   if (number_of_machines_is_given(run)) return;
   const Worker worker = worker_in(std::move(environment));
   switch (worker.started_by) {
-    case StartedBy::none:
-    case StartedBy::hasten:
-    case StartedBy::torchrun:  // a rank may launch a job of its own
+    case LauncherKind::none:
+    case LauncherKind::hasten:
+    case LauncherKind::torchrun:  // a rank may launch a job of its own
       return;
     default:
       break;

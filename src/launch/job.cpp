@@ -55,10 +55,11 @@ bool kill_if_same_process(const ProcessEntry& entry) {
 }
 
 // Processes, identified by number and start time.
-using Killed = std::set<std::pair<pid_t, std::uint64_t>>;
+using KilledProcesses = std::set<std::pair<pid_t, std::uint64_t>>;
 
 // Returns whether there was a process to kill. A killed process may take a long time to end.
-bool kill_processes_once(const JobProcesses& processes, const ProcessEntry& self, Killed& killed) {
+bool kill_processes_once(const JobProcesses& processes, const ProcessEntry& self,
+                         KilledProcesses& killed) {
   const std::vector<ProcessEntry> table = process_table();
   std::vector<pid_t> descendants;
   if (processes.descendants) descendants = descendants_of(self.proc_pid, table);
@@ -74,7 +75,7 @@ bool kill_processes_once(const JobProcesses& processes, const ProcessEntry& self
   for (const ProcessEntry& each : table) {
     // A process that is older than the launcher does not belong to the job. A zombie has ended.
     if (each.state == 'Z' || each.state == 'X' || each.start < oldest) continue;
-    if (each.pid == self.pid || each.pid == processes.guardian_pid) continue;
+    if (each.pid == self.pid || each.pid == processes.cleanup_pid) continue;
     if (std::find(descendants.begin(), descendants.end(), each.proc_pid) != descendants.end()) {
       kill_one(each);
     } else {
@@ -109,7 +110,7 @@ std::string new_inner_job_name(const char* outer) {
 int kill_job(const JobProcesses& processes) {
   const auto self = own_entry();
   if (!self) return 0;  // a /proc that does not show this process
-  Killed killed;
+  KilledProcesses killed;
   // A process may start another one between the scan and the kill.
   for (int round = 0; round < 50 && kill_processes_once(processes, *self, killed); ++round)
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
@@ -132,11 +133,11 @@ void close_all_but(int kept) {
   }
 }
 
-// The guardian's main function. `pipe_end` is one end of a pipe. Only the launcher holds the other
-// end.
-[[noreturn]] void guard(int pipe_end, const JobProcesses& processes) {
+// The main function of the cleanup process. `pipe_end` is one end of a pipe. Only the launcher
+// holds the other end.
+[[noreturn]] void run_cleanup_process(int pipe_end, const JobProcesses& processes) {
   setsid();  // out of reach of signals to the terminal or to the launcher's group
-  prctl(PR_SET_NAME, "hasten-guardian");
+  prctl(PR_SET_NAME, "hasten-cleanup");
   for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2}) signal(number, SIG_IGN);
   close_all_but(pipe_end);
   char byte = 0;
@@ -148,54 +149,56 @@ void close_all_but(int kept) {
 
 }  // namespace
 
-Guardian::Guardian(JobProcesses& processes) : processes_(processes) {
+CleanupProcess::CleanupProcess(JobProcesses& processes) : processes_(processes) {
   if (const auto self = own_entry()) processes_.launcher_start = self->start;
   const int error = start();
   if (error != 0)
-    throw IoError("launch.start", {.what = "starting the guardian process",
+    throw IoError("launch.start", {.what = "starting the cleanup process",
                                    .got = std::strerror(error),
                                    .expected = "a process that cleans up if the launcher is killed",
                                    .hint = "raise ulimit -u or the control group's pids.max"});
 }
 
-Guardian::~Guardian() { end(); }
+CleanupProcess::~CleanupProcess() { end(); }
 
-// A guardian that replaces another one is forked from a process with threads. It does not call
-// exec, because the launcher may be part of any program. The C library keeps its allocator usable
-// after fork.
-int Guardian::start() {
+// A cleanup process that replaces another one is forked from a process with threads. It does not
+// call exec, because the launcher may be part of any program. The C library keeps its allocator
+// usable after fork.
+int CleanupProcess::start() {
   auto pipe = ChildPipe::open();
   if (!pipe) return errno;
   ChildProcess process({.signal_at_parent_end = 0},
-                       [&] { guard(pipe->reading.get(), processes_); });
+                       [&] { run_cleanup_process(pipe->read_end.get(), processes_); });
   if (process.error() != 0) return process.error();
-  pipe_ = std::move(pipe->writing);
-  processes_.guardian_pid = process.number();
+  pipe_ = std::move(pipe->write_end);
+  processes_.cleanup_pid = process.number();
   process_.emplace(std::move(process));
   return 0;
 }
 
-// ChildProcess uses SIGKILL, because a stopped guardian reacts to no other signal, and the launcher
-// would wait for it forever.
-void Guardian::end() {
+// ChildProcess uses SIGKILL, because a stopped cleanup process reacts to no other signal, and the
+// launcher would wait for it forever.
+void CleanupProcess::end() {
   process_.reset();
   pipe_.close();
-  processes_.guardian_pid = -1;
+  processes_.cleanup_pid = -1;
 }
 
-bool Guardian::has_ended() const { return !process_ || process_->state() != ChildState::running; }
+bool CleanupProcess::has_ended() const {
+  return !process_ || process_->state() != ChildState::running;
+}
 
-std::string Guardian::replace_if_ended() {
+std::string CleanupProcess::replace_if_ended() {
   if (!has_ended()) return "";
   end();
   const int error = start();
   if (error == 0) {
     failure_is_reported_ = false;
-    return "the guardian process was killed; a new one has been started";
+    return "the cleanup process was killed; a new one has been started";
   }
   if (failure_is_reported_) return "";
   failure_is_reported_ = true;
-  return str("the guardian process was killed, and a new one could not be started: ",
+  return str("the cleanup process was killed, and a new one could not be started: ",
              std::strerror(error), ". If this launcher is killed, processes may keep running");
 }
 

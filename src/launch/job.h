@@ -3,11 +3,11 @@
 // it, even in a different process group or session.
 //
 //   JobProcesses processes{.job = new_inner_job_name(std::getenv(kJobVariable))};
-//   Guardian guardian(processes);
-//   ... ranks run; on SIGCHLD: guardian.replace_if_ended() ...
+//   CleanupProcess cleanup_process(processes);
+//   ... ranks run; on SIGCHLD: cleanup_process.replace_if_ended() ...
 //   kill_job(processes);
 //
-// Thread rule: the launcher's own thread. The Guardian is constructed before there are other
+// Thread rule: the launcher's own thread. The CleanupProcess is constructed before there are other
 // threads.
 #pragma once
 
@@ -36,7 +36,7 @@ std::string new_inner_job_name(const char* outer);
 struct JobProcesses {
   std::string job;           // processes with its name, or the name of a job inside it
   bool descendants = false;  // and all descendants of this process
-  pid_t guardian_pid = -1;   // the guardian, which is not killed
+  pid_t cleanup_pid = -1;    // the cleanup process, which is not killed
   // The launcher's start in clock ticks; older processes do not belong to the job. If unset, the
   // start of the calling process is used.
   std::optional<std::uint64_t> launcher_start{};
@@ -69,20 +69,20 @@ class JobCleanup {
 // A process that waits until the launcher ends for any reason, and then kills the remaining
 // processes of the job. It lives as long as the object, which must be constructed before the first
 // rank.
-class Guardian {
+class CleanupProcess {
  public:
-  // Sets `guardian_pid` and `launcher_start` in `processes`, which must live longer. Throws IoError
+  // Sets `cleanup_pid` and `launcher_start` in `processes`, which must live longer. Throws IoError
   // "launch.start" if the system refuses a process or a pipe, because then nothing would end the
   // processes that a killed launcher leaves behind.
-  explicit Guardian(JobProcesses& processes);
-  Guardian(const Guardian&) = delete;
-  Guardian& operator=(const Guardian&) = delete;
-  ~Guardian();
+  explicit CleanupProcess(JobProcesses& processes);
+  CleanupProcess(const CleanupProcess&) = delete;
+  CleanupProcess& operator=(const CleanupProcess&) = delete;
+  ~CleanupProcess();
 
-  pid_t process() const { return processes_.guardian_pid; }
-  // Starts another guardian if somebody has killed this one. Returns a message for the user, or an
-  // empty string if there is nothing new. Throws nothing. If a start fails, the next call tries
-  // again.
+  pid_t process() const { return processes_.cleanup_pid; }
+  // Starts another cleanup process if somebody has killed this one. Returns a message for the user,
+  // or an empty string if there is nothing new. Throws nothing. If a start fails, the next call
+  // tries again.
   std::string replace_if_ended();
 
  private:
@@ -92,7 +92,7 @@ class Guardian {
 
   JobProcesses& processes_;
   Descriptor pipe_;                      // the kernel closes it when the launcher ends
-  std::optional<ChildProcess> process_;  // empty if there is no guardian now
+  std::optional<ChildProcess> process_;  // empty if there is no cleanup process now
   bool failure_is_reported_ = false;
 };
 

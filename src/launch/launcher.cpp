@@ -11,26 +11,27 @@
 #include "launch/console.h"
 #include "launch/duplicate_launcher.h"
 #include "launch/job.h"
-#include "launch/one_machine.h"
+#include "launch/multi_machine_controller.h"
 #include "launch/orphan_collector.h"
-#include "launch/several_machines.h"
+#include "launch/single_machine_controller.h"
 
 namespace hasten {
 namespace {
 
 std::unique_ptr<JobController> make_controller(const LaunchConfiguration& run, Console& console,
                                                Signals& signals) {
-  if (run.machines.has_several()) return std::make_unique<SeveralMachines>(run, console, signals);
-  return std::make_unique<OneMachine>(run, console);
+  if (run.machines.has_several())
+    return std::make_unique<MultiMachineController>(run, console, signals);
+  return std::make_unique<SingleMachineController>(run, console);
 }
 
 // A job that succeeded waits until its output is read. A job that failed or was stopped waits only
 // a few seconds.
-int code_after_output(const JobEnd& end, Console& console, Signals& signals) {
-  if (!end.reason.empty()) console.print_message(end.reason);
-  const auto policy = end.code == 0 ? FinishPolicy::until_read : FinishPolicy::brief;
+int code_after_output(const JobResult& result, Console& console, Signals& signals) {
+  if (!result.reason.empty()) console.print_message(result.reason);
+  const auto policy = result.code == 0 ? FinishPolicy::until_read : FinishPolicy::brief;
   const auto signal = console.finish(signals, policy);
-  return signal && end.code == 0 ? 128 + *signal : end.code;
+  return signal && result.code == 0 ? 128 + *signal : result.code;
 }
 
 // Runs the ranks of a round. If they cannot be started, reports the reason to the other machines.
@@ -54,15 +55,15 @@ int launch(const LaunchConfiguration& run) {
   Signals signals;
   const OrphanCollector orphans;  // before there are children
   JobProcesses processes{.job = job, .descendants = orphans.has_only_own_children()};
-  Guardian guardian(processes);  // before there are threads
+  CleanupProcess cleanup_process(processes);  // before there are threads
   Console console;
   const auto controller = make_controller(run, console, signals);
   while (true) {
-    const RoundOrEnd next = controller->next();
-    if (const JobEnd* const end = std::get_if<JobEnd>(&next))
-      return code_after_output(*end, console, signals);
+    const RoundOrResult next = controller->next();
+    if (const JobResult* const result = std::get_if<JobResult>(&next))
+      return code_after_output(*result, console, signals);
     run_round(run, std::get<Round>(next),
-              {processes, guardian, *controller, signals, console, orphans});
+              {processes, cleanup_process, *controller, signals, console, orphans});
   }
 }
 

@@ -12,7 +12,7 @@ constexpr int kPorts = 9973;  // a prime, so that neighbouring numbers and multi
 constexpr int kDefaultPort = 29500;  // PyTorch's default
 
 bool has_torchrun_variables(const Worker& worker) {
-  return worker.started_by == StartedBy::torchrun || worker.started_by == StartedBy::hasten;
+  return worker.started_by == LauncherKind::torchrun || worker.started_by == LauncherKind::hasten;
 }
 
 // Returns the job's number in Slurm, PBS or LSF. Each task of a Slurm array has its own
@@ -31,10 +31,10 @@ std::string open_mpi_job(const Variables& variables) {
 // Returns what distinguishes this job from others on the same machines. Only srun's key includes
 // the step, because mpirun inside Slurm has its own step only on some machines.
 std::string port_key(const Worker& worker, const Variables& variables) {
-  if (worker.started_by == StartedBy::open_mpi && !open_mpi_job(variables).empty())
+  if (worker.started_by == LauncherKind::open_mpi && !open_mpi_job(variables).empty())
     return open_mpi_job(variables);
   const std::string job = scheduler_job(variables);
-  if (worker.started_by == StartedBy::slurm && !job.empty() && variables.has("SLURM_STEP_ID"))
+  if (worker.started_by == LauncherKind::slurm && !job.empty() && variables.has("SLURM_STEP_ID"))
     return job + "." + variables.text("SLURM_STEP_ID");
   return job;
 }
@@ -72,11 +72,11 @@ std::string checked_address(std::string address) {
   return address;
 }
 
-std::string hint_for_address(StartedBy by) {
+std::string hint_for_address(LauncherKind by) {
   switch (by) {
-    case StartedBy::open_mpi:
+    case LauncherKind::open_mpi:
       return "run mpirun -x MASTER_ADDR=HOST -x MASTER_PORT=29500 ..., where HOST is rank 0's host";
-    case StartedBy::pmi:
+    case LauncherKind::pmi:
       return "run mpiexec -genv MASTER_ADDR HOST -genv MASTER_PORT 29500 ..., where HOST is rank "
              "0's host";
     default:
@@ -95,7 +95,7 @@ void set_address(Worker& worker, const Variables& variables) {
   } else if (worker.local_world_size == worker.world_size) {
     worker.master_addr = "127.0.0.1";
     worker.address_source = "all processes are on this machine";
-  } else if (worker.started_by == StartedBy::slurm && variables.has("SLURM_STEP_NODELIST")) {
+  } else if (worker.started_by == LauncherKind::slurm && variables.has("SLURM_STEP_NODELIST")) {
     first_of("SLURM_STEP_NODELIST");
   } else if (variables.has("SLURM_JOB_NODELIST")) {
     first_of("SLURM_JOB_NODELIST");
@@ -130,7 +130,7 @@ std::string find_job_name(const Worker& worker, const Variables& variables) {
   if (variables.has("SLURM_ARRAY_JOB_ID") && variables.has("SLURM_ARRAY_TASK_ID"))
     return variables.text("SLURM_ARRAY_JOB_ID") + "_" + variables.text("SLURM_ARRAY_TASK_ID");
   const std::string job = scheduler_job(variables);
-  if (job.empty() && worker.started_by == StartedBy::open_mpi) return open_mpi_job(variables);
+  if (job.empty() && worker.started_by == LauncherKind::open_mpi) return open_mpi_job(variables);
   return job;
 }
 

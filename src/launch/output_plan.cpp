@@ -36,7 +36,7 @@ OutputPlan output_plan(const LaunchOptions& options, const Round& round, std::si
   for (bool& each : plan.shown) each = is_shown(options, local_rank);
   if (options.log_dir.empty()) return plan;
   // A disk that has become full must not prevent a restart.
-  if (round.attempt > 0) plan.log_failure = LogFailure::is_reported;
+  if (round.attempt > 0) plan.log_error_policy = LogErrorPolicy::report;
   const auto folder = std::filesystem::path(options.log_dir) / str("attempt_", round.attempt);
   if (!options.tee.empty() || !options.redirects.empty()) {
     split_streams(plan, options, local_rank, folder / str("rank_", rank));

@@ -29,7 +29,7 @@ constexpr auto kStopTimeout = std::chrono::milliseconds(500);
 
 // Returns the first lines of `text`: the lines that fit into one write to a pipe, or a single
 // longer one.
-std::string_view next_piece(std::string_view text) {
+std::string_view next_chunk(std::string_view text) {
   if (text.size() <= PIPE_BUF) return text;
   std::size_t end = text.rfind('\n', PIPE_BUF - 1);
   if (end == text.npos) end = text.find('\n');
@@ -39,12 +39,12 @@ std::string_view next_piece(std::string_view text) {
 // AddressSanitizer marks the variables of a function on the stack. It does not remove the marks
 // when pthread_cancel() unwinds the stack, and reports the next use of the memory. So the functions
 // from which a thread is cancelled have no marks.
-#define HASTEN_CANCELLED __attribute__((no_sanitize_address))
+#define HASTEN_NO_SANITIZE_ADDRESS __attribute__((no_sanitize_address))
 
 // May block. stop() can cancel the thread only here.
-HASTEN_CANCELLED ssize_t write_piece(int file, std::string_view piece) {
+HASTEN_NO_SANITIZE_ADDRESS ssize_t write_chunk(int file, std::string_view chunk) {
   pthread_setcancelstate(PTHREAD_CANCEL_ENABLE, nullptr);
-  const ssize_t result = write(file, piece.data(), piece.size());
+  const ssize_t result = write(file, chunk.data(), chunk.size());
   int error = errno;
   if (result < 0 && error == EAGAIN) {  // somebody has made the file non-blocking
     pollfd ready = {.fd = file, .events = POLLOUT, .revents = 0};
@@ -76,7 +76,7 @@ class OutputWriter::Queue {
   std::size_t unwritten();
   bool has_dropped();
   int take_error();
-  void begin_to_stop();
+  void request_stop();
   bool wait_for_end();
   std::size_t drop();
 
@@ -117,7 +117,7 @@ bool OutputWriter::has_dropped() { return queue_->has_dropped(); }
 int OutputWriter::take_error() { return queue_->take_error(); }
 
 std::size_t OutputWriter::stop() {
-  queue_->begin_to_stop();
+  queue_->request_stop();
   if (thread_.joinable()) {
     pthread_cancel(thread_.native_handle());
     if (queue_->wait_for_end()) {
@@ -129,7 +129,7 @@ std::size_t OutputWriter::stop() {
   return queue_->drop();
 }
 
-void OutputWriter::Queue::begin_to_stop() {
+void OutputWriter::Queue::request_stop() {
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     is_stopping_ = true;
@@ -216,11 +216,11 @@ void OutputWriter::Queue::write_batches() {
   }
 }
 
-HASTEN_CANCELLED void OutputWriter::Queue::write_batch() {
+HASTEN_NO_SANITIZE_ADDRESS void OutputWriter::Queue::write_batch() {
   for (offset_ = 0; offset_ < batch_.size();) {
-    const std::string_view piece = next_piece(std::string_view(batch_).substr(offset_));
-    const ssize_t result = write_piece(file_.get(), piece);
-    if (!handle_result(result, errno, piece.size())) return;
+    const std::string_view chunk = next_chunk(std::string_view(batch_).substr(offset_));
+    const ssize_t result = write_chunk(file_.get(), chunk);
+    if (!handle_result(result, errno, chunk.size())) return;
   }
 }
 
@@ -235,7 +235,7 @@ bool OutputWriter::Queue::handle_result(ssize_t result, int error, std::size_t s
       return false;
     }
     if (error_ == 0) error_ = error;
-    done = size;  // skips the piece; the disk may have room for later ones
+    done = size;  // skips the chunk; the disk may have room for later ones
     dropped_ += size;
     wake_caller();
   }

@@ -19,7 +19,7 @@
 namespace hasten {
 namespace {
 
-constexpr auto kLongestRead = std::chrono::seconds(1);
+constexpr auto kMaxReadTime = std::chrono::seconds(1);
 
 std::string folder_of(pid_t proc_pid) { return "/proc/" + std::to_string(proc_pid); }
 
@@ -100,8 +100,8 @@ namespace {
 
 // Reads all environments in one thread. A thread that hangs is abandoned, and another one continues
 // with the next process.
-struct EnvironmentReading {
-  EnvironmentReading(std::vector<pid_t> proc_pids, std::function<bool(const std::string&)> function)
+struct EnvironmentReader {
+  EnvironmentReader(std::vector<pid_t> proc_pids, std::function<bool(const std::string&)> function)
       : processes(std::move(proc_pids)), predicate(std::move(function)) {}
 
   void run() {
@@ -109,7 +109,7 @@ struct EnvironmentReading {
       const bool found = predicate(environment_of(processes[i]));
       const std::lock_guard<std::mutex> lock(this->mutex);
       results.push_back(found);
-      one_more.notify_one();
+      result_added.notify_one();
     }
   }
 
@@ -117,7 +117,7 @@ struct EnvironmentReading {
   std::vector<bool> wait() {
     std::unique_lock<std::mutex> lock(this->mutex);
     for (std::size_t had = 0; results.size() < processes.size(); had = results.size()) {
-      if (!one_more.wait_for(lock, kLongestRead, [&] { return results.size() > had; })) break;
+      if (!result_added.wait_for(lock, kMaxReadTime, [&] { return results.size() > had; })) break;
     }
     return results;
   }
@@ -125,7 +125,7 @@ struct EnvironmentReading {
   const std::vector<pid_t> processes;
   const std::function<bool(const std::string&)> predicate;
   std::mutex mutex;
-  std::condition_variable one_more;
+  std::condition_variable result_added;
   std::vector<bool> results;
 };
 
@@ -148,10 +148,10 @@ std::vector<bool> test_environments(const std::vector<pid_t>& proc_pids,
   while (!left.empty()) {
     std::vector<pid_t> processes;
     for (const std::size_t i : left) processes.push_back(proc_pids[i]);
-    const auto reading = std::make_shared<EnvironmentReading>(std::move(processes), predicate);
-    std::thread thread = start_thread([reading] { reading->run(); });
-    if (!thread.joinable()) reading->run();
-    const std::vector<bool> results = reading->wait();
+    const auto reader = std::make_shared<EnvironmentReader>(std::move(processes), predicate);
+    std::thread thread = start_thread([reader] { reader->run(); });
+    if (!thread.joinable()) reader->run();
+    const std::vector<bool> results = reader->wait();
     for (std::size_t i = 0; i < results.size(); ++i) found[left[i]] = results[i];
     if (thread.joinable() && results.size() == left.size()) {
       thread.join();

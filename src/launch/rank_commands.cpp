@@ -62,8 +62,8 @@ std::vector<RankCommand> rank_commands(const LaunchConfiguration& run, const Rou
   const Topology topology = topology_of("/", usable_cpus());
   std::vector<std::vector<int>> cores(static_cast<std::size_t>(count));  // empty means all
   if (options.enable_cpu_affinity)
-    cores = shares_of_cores(topology, cores.size(), gpus_of(options, topology, count));
-  const TpuRanks tpus(options, round);
+    cores = partition_cores(topology, cores.size(), gpus_of(options, topology, count));
+  const TpuRankVariables tpus(options, round);
   std::vector<RankCommand> commands;
   for (std::int64_t local = 0; local < count; ++local) {
     RankCommand command{
@@ -78,7 +78,7 @@ std::vector<RankCommand> rank_commands(const LaunchConfiguration& run, const Rou
     if (options.num_cpu_threads_per_process) {
       set("OMP_NUM_THREADS", *options.num_cpu_threads_per_process);
     } else if (std::getenv("OMP_NUM_THREADS") == nullptr) {
-      set("OMP_NUM_THREADS", threads_each(topology, count));
+      set("OMP_NUM_THREADS", threads_per_process(topology, count));
     }
     if (const auto variable = thread_waiting_variable()) set(variable->first, variable->second);
     set("ACCELERATE_MIXED_PRECISION", name_of(options.mixed_precision));
@@ -96,7 +96,7 @@ std::vector<RankCommand> rank_commands(const LaunchConfiguration& run, const Rou
 namespace {
 
 // Hides the values that are unknown before the start, and the secret token.
-std::string displayed(const std::string& variable) {
+std::string redact_variable(const std::string& variable) {
   if (starts_with(variable, "MASTER_PORT=0")) return "MASTER_PORT=PORT";
   if (variable == "MASTER_ADDR=") return "MASTER_ADDR=ADDRESS";
   if (starts_with(variable, str(kStoreVariable, "="))) return str(kStoreVariable, "=HOST:PORT");
@@ -134,7 +134,7 @@ void check_rank_commands(const LaunchConfiguration& run) {
 }
 
 std::string launch_text(const LaunchConfiguration& run) {
-  std::string text = config::resolved_text(run.values, config::Show::all);
+  std::string text = config::resolved_text(run.values, config::ValueFilter::all);
   const Round round = round_before_start(run);
   const auto commands = rank_commands(run, round, "JOB");
   for (std::size_t local = 0; local < commands.size(); ++local) {
@@ -143,7 +143,7 @@ std::string launch_text(const LaunchConfiguration& run) {
                     ? " (may differ: ranks are assigned when the machines meet)\n"
                     : " (values in capitals are chosen at the start)\n");
     for (const std::string& variable : commands[local].environment)
-      text += displayed(variable) + "\n";
+      text += redact_variable(variable) + "\n";
     if (!commands[local].cores.empty())
       text += "# on the CPUs " + numbers_text(commands[local].cores) + "\n";
     text += join(commands[local].program, " ") + "\n";

@@ -8,8 +8,8 @@ namespace hasten {
 namespace {
 
 constexpr std::size_t kLastLines = 20;
-constexpr std::size_t kLongestLastLine = 1 << 10;  // bytes; the report goes to every machine
-constexpr std::size_t kLongestLine = 64 << 10;     // bytes; a program may never end its line
+constexpr std::size_t kMaxLastLineBytes = 1 << 10;  // bytes; the report goes to every machine
+constexpr std::size_t kMaxLineBytes = 64 << 10;     // bytes; a program may never end its line
 
 }  // namespace
 
@@ -19,7 +19,7 @@ RankOutput::RankOutput(OutputPlan plan, Console& console)
     const auto& file = plan_.file[stream];
     if (file.empty()) continue;
     const bool both = stream == 1 && file == plan_.file[0];
-    log_[stream] = both ? log_[0] : console.open_log(file, plan_.log_failure);
+    log_[stream] = both ? log_[0] : console.open_log(file, plan_.log_error_policy);
   }
 }
 
@@ -34,14 +34,14 @@ bool RankOutput::must_wait(int stream) const {
   return (plan_.shown[stream - 1] && console_.is_full(stream)) || (log && log->writer().is_full());
 }
 
-void RankOutput::take(std::string_view piece, int stream) {
+void RankOutput::append(std::string_view chunk, int stream) {
   std::string& partial_line = partial_line_[stream - 1];
-  while (!piece.empty()) {
-    const std::size_t end = piece.find('\n');
-    partial_line += piece.substr(0, end);
-    if (end == piece.npos && partial_line.size() < kLongestLine) break;
+  while (!chunk.empty()) {
+    const std::size_t end = chunk.find('\n');
+    partial_line += chunk.substr(0, end);
+    if (end == chunk.npos && partial_line.size() < kMaxLineBytes) break;
     add_line(partial_line, stream);
-    piece.remove_prefix(end == piece.npos ? piece.size() : end + 1);
+    chunk.remove_prefix(end == chunk.npos ? chunk.size() : end + 1);
   }
   write_lines(stream);
 }
@@ -57,8 +57,8 @@ void RankOutput::finish() {
 void RankOutput::add_line(std::string& text, int stream) {
   if (plan_.shown[stream - 1]) ((console_text_ += plan_.prefix) += text) += '\n';
   if (log_[stream - 1]) (log_text_ += text) += '\n';
-  if (text.size() > kLongestLastLine) {
-    text.resize(utf8_prefix(text, kLongestLastLine).size());
+  if (text.size() > kMaxLastLineBytes) {
+    text.resize(utf8_prefix(text, kMaxLastLineBytes).size());
     text += " ...";
   }
   last_.push_back(std::move(text));

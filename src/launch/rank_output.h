@@ -3,7 +3,7 @@
 // to, and remembers the last lines for the report of a failure.
 //
 //   RankOutput output(output_plan(options, round, local_rank), console);
-//   output.take(bytes, 1);                       // as they come from the rank's pipe
+//   output.append(bytes, 1);                     // as they come from the rank's pipe
 //   if (output.must_wait(1)) ...                 // its reader is slow: leave the pipe unread
 //
 // In the first attempt the constructor throws IoError "io.write" if a file cannot be opened; later
@@ -26,7 +26,7 @@ struct OutputPlan {
   std::string prefix;  // before each shown line
   bool shown[2] = {true, true};
   std::filesystem::path file[2];  // empty if there is none; equal paths mean one file
-  LogFailure log_failure = LogFailure::throws;
+  LogErrorPolicy log_error_policy = LogErrorPolicy::throw_error;
 };
 
 class RankOutput {
@@ -34,8 +34,8 @@ class RankOutput {
   // Creates the files and their folders.
   RankOutput(OutputPlan plan, Console& console);
 
-  // Takes a piece of standard output (1) or standard error (2), as it was read.
-  void take(std::string_view piece, int stream);
+  // Appends a chunk of standard output (1) or standard error (2), as it was read.
+  void append(std::string_view chunk, int stream);
   // Treats an incomplete line as a whole one.
   void finish();
   // True if the stream's console or log file is full at the moment.
@@ -54,7 +54,7 @@ class RankOutput {
   Console& console_;
   std::string partial_line_[2];  // lines without their end so far
   std::shared_ptr<LogFile> log_[2];
-  std::string console_text_, log_text_;  // whole lines of one piece, written together
+  std::string console_text_, log_text_;  // whole lines of one chunk, written together
   std::deque<std::string> last_;
 };
 

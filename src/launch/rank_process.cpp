@@ -22,7 +22,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-[[noreturn]] void cannot_start(const std::string& program, int error) {
+[[noreturn]] void throw_start_error(const std::string& program, int error) {
   throw IoError("launch.start", {.what = "program " + program, .got = std::strerror(error)});
 }
 
@@ -30,7 +30,7 @@ using Clock = std::chrono::steady_clock;
 constexpr int kUnknownStatus = -1;
 
 // Everything that a new process needs until it runs the rank's program.
-struct Start {
+struct ExecParameters {
   int input, output, errors, failed;  // input -1 is the launcher's; failed gets exec's errno
   char* const* arguments;
   char* const* environment;
@@ -39,7 +39,7 @@ struct Start {
 };
 
 // Runs between fork and exec, so it calls only functions that are safe there.
-[[noreturn]] void exec_program(const Start& start) {
+[[noreturn]] void exec_program(const ExecParameters& start) {
   start.signals.restore_in_rank();
   restore_file_limit();
   if (start.cores != nullptr) sched_setaffinity(0, sizeof *start.cores, start.cores);
@@ -57,7 +57,7 @@ int input_of_rank() { return isatty(STDIN_FILENO) ? open("/dev/null", O_RDONLY |
 
 ChildPipe open_pipe(const std::string& program) {
   auto pipe = ChildPipe::open();
-  if (!pipe) cannot_start(program, errno);
+  if (!pipe) throw_start_error(program, errno);
   return std::move(*pipe);
 }
 
@@ -74,27 +74,27 @@ RankProcess::RankProcess(const RankCommand& command, const Signals& signals)
   CPU_ZERO(&set);
   for (const int core : command.cores) CPU_SET(core, &set);
   const Descriptor input(input_of_rank());
-  const Start start = {.input = input.get(),
-                       .output = output.writing.get(),
-                       .errors = errors.writing.get(),
-                       .failed = failed.writing.get(),
-                       .arguments = arguments.data(),
-                       .environment = variables.data(),
-                       .cores = command.cores.empty() ? nullptr : &set,
-                       .signals = signals};
+  const ExecParameters start = {.input = input.get(),
+                                .output = output.write_end.get(),
+                                .errors = errors.write_end.get(),
+                                .failed = failed.write_end.get(),
+                                .arguments = arguments.data(),
+                                .environment = variables.data(),
+                                .cores = command.cores.empty() ? nullptr : &set,
+                                .signals = signals};
   ChildProcess process({.leads_group = true}, [&] { exec_program(start); });
-  if (process.error() != 0) cannot_start(program, process.error());
-  failed.writing.close();
+  if (process.error() != 0) throw_start_error(program, process.error());
+  failed.write_end.close();
   int error = 0;
-  const ssize_t got = read(failed.reading.get(), &error, sizeof error);  // 0 bytes after an exec
+  const ssize_t got = read(failed.read_end.get(), &error, sizeof error);  // 0 bytes after an exec
   if (got == sizeof error) {
     process.reap();
-    cannot_start(program, error);
+    throw_start_error(program, error);
   }
-  for (const Descriptor* const file : {&output.reading, &errors.reading})
+  for (const Descriptor* const file : {&output.read_end, &errors.read_end})
     fcntl(file->get(), F_SETFL, O_NONBLOCK);
-  output_ = std::move(output.reading);
-  errors_ = std::move(errors.reading);
+  output_ = std::move(output.read_end);
+  errors_ = std::move(errors.read_end);
   process_.emplace(std::move(process));
 }
 

@@ -39,7 +39,7 @@ class RankProcess {
   // Asks the system whether the rank has ended. Returns true the first time, and then also kills
   // the rest of its group.
   bool has_just_ended();
-  bool ended() const { return status_.has_value(); }
+  bool has_ended() const { return status_.has_value(); }
   // Returns the signal that has stopped the rank, once for each stop.
   std::optional<int> has_just_stopped() const;
   // The exit code, 0 to 255, or 128 + the signal that killed the rank; 1 if the system does not

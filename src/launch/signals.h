@@ -39,7 +39,7 @@ class Signals {
 };
 
 // True if the signal asks the job to end.
-inline bool is_end_signal(int number) {
+inline bool is_termination_signal(int number) {
   return number == SIGINT || number == SIGTERM || number == SIGHUP;
 }
 

@@ -10,7 +10,7 @@ namespace {
 
 constexpr std::size_t kMaxHosts = 65536;  // in one list; Slurm's own limit is about this size
 
-[[noreturn]] void refuse(std::string_view list, const std::string& expected) {
+[[noreturn]] void throw_bad_host_list(std::string_view list, const std::string& expected) {
   throw_environment({.what = "Slurm's list of hosts",
                      .got = "'" + std::string(list.substr(0, 200)) + "'",
                      .expected = expected});
@@ -24,22 +24,23 @@ std::vector<std::string_view> split_outside_brackets(std::string_view list) {
   for (std::size_t at = 0; at <= list.size(); ++at) {
     const char letter = at < list.size() ? list[at] : ',';
     if (letter == '[' || letter == ']') {
-      if (inside == (letter == '[')) refuse(list, "matching brackets, none inside another");
+      if (inside == (letter == '['))
+        throw_bad_host_list(list, "matching brackets, none inside another");
       inside = !inside;
     } else if (letter == ',' && (at == list.size() || !inside)) {
-      if (at == begin) refuse(list, "a host name on both sides of each comma");
+      if (at == begin) throw_bad_host_list(list, "a host name on both sides of each comma");
       parts.push_back(list.substr(begin, at - begin));
       begin = at + 1;
     }
   }
-  if (inside) refuse(list, "matching brackets, none inside another");
+  if (inside) throw_bad_host_list(list, "matching brackets, none inside another");
   return parts;
 }
 
 std::uint64_t number_in_range(std::string_view digits, std::string_view list) {
   const auto value = parse_number<std::uint64_t>(digits);
   if (!value || digits.size() > 18)
-    refuse(list, "numbers and ranges such as [01-03,7] in brackets");
+    throw_bad_host_list(list, "numbers and ranges such as [01-03,7] in brackets");
   return *value;
 }
 
@@ -54,8 +55,9 @@ std::vector<std::string> expand_ranges(std::string_view inside, std::string_view
     const std::uint64_t to = dash == std::string::npos
                                  ? from
                                  : number_in_range(std::string_view(range).substr(dash + 1), list);
-    if (to < from) refuse(list, "ascending ranges");
-    if (to - from >= kMaxHosts - numbers.size()) refuse(list, str("at most ", kMaxHosts, " hosts"));
+    if (to < from) throw_bad_host_list(list, "ascending ranges");
+    if (to - from >= kMaxHosts - numbers.size())
+      throw_bad_host_list(list, str("at most ", kMaxHosts, " hosts"));
     for (std::uint64_t value = from; value <= to; ++value) {
       std::string digits = std::to_string(value);
       if (digits.size() < first.size()) digits.insert(0, first.size() - digits.size(), '0');
@@ -77,7 +79,7 @@ std::vector<std::string> expand_name(std::string_view part, std::string_view lis
     const auto numbers = expand_ranges(part.substr(1, close - 1), list);
     part.remove_prefix(close + 1);
     if (names.size() * numbers.size() > kMaxHosts)
-      refuse(list, str("at most ", kMaxHosts, " hosts"));
+      throw_bad_host_list(list, str("at most ", kMaxHosts, " hosts"));
     std::vector<std::string> longer;
     for (const std::string& name : names) {
       for (const std::string& digits : numbers) longer.push_back(name + digits);
@@ -92,12 +94,13 @@ std::vector<std::string> expand_name(std::string_view part, std::string_view lis
 std::vector<std::string> expand_slurm_hosts(std::string_view list) {
   for (const unsigned char letter : list) {
     if (letter <= ' ' || letter >= 0x7f || letter == '(')
-      refuse(list, "host names such as gpu[01-03,7],login");
+      throw_bad_host_list(list, "host names such as gpu[01-03,7],login");
   }
   std::vector<std::string> hosts;
   for (const std::string_view part : split_outside_brackets(list)) {
     auto names = expand_name(part, list);
-    if (hosts.size() + names.size() > kMaxHosts) refuse(list, str("at most ", kMaxHosts, " hosts"));
+    if (hosts.size() + names.size() > kMaxHosts)
+      throw_bad_host_list(list, str("at most ", kMaxHosts, " hosts"));
     hosts.insert(hosts.end(), names.begin(), names.end());
   }
   return hosts;

@@ -11,12 +11,12 @@ namespace {
 // interactive shell and others.
 constexpr std::int64_t kFirstSpecialStep = 0xfffffff0;
 
-struct Group {
+struct TaskGroup {
   std::int64_t tasks = 0;
   std::int64_t machines = 0;
 };
 
-[[noreturn]] void refuse(std::string_view list) {
+[[noreturn]] void throw_bad_task_list(std::string_view list) {
   throw_environment({.what = "SLURM_STEP_TASKS_PER_NODE",
                      .got = "'" + std::string(list) + "'",
                      .expected = "the number of tasks on each machine, such as 2(x3),1"});
@@ -25,18 +25,18 @@ struct Group {
 std::int64_t take_number(std::string_view& text, std::string_view list) {
   std::int64_t value = 0;
   const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || value < 1 || value >> 40 != 0) refuse(list);
+  if (error != std::errc() || value < 1 || value >> 40 != 0) throw_bad_task_list(list);
   text.remove_prefix(static_cast<std::size_t>(stop - text.data()));
   return value;
 }
 
-Group group_of(std::string_view text, std::string_view list) {
-  Group group{.tasks = take_number(text, list), .machines = 1};
+TaskGroup parse_task_group(std::string_view text, std::string_view list) {
+  TaskGroup group{.tasks = take_number(text, list), .machines = 1};
   if (text.empty()) return group;
-  if (!starts_with(text, "(x")) refuse(list);
+  if (!starts_with(text, "(x")) throw_bad_task_list(list);
   text.remove_prefix(2);
   group.machines = take_number(text, list);
-  if (text != ")") refuse(list);
+  if (text != ")") throw_bad_task_list(list);
   return group;
 }
 
@@ -50,11 +50,11 @@ bool is_slurm_task(const Variables& variables) {
 
 std::int64_t tasks_of_machine(std::string_view list, std::int64_t at) {
   for (const std::string& text : split(list, ',')) {
-    const Group group = group_of(text, list);
+    const TaskGroup group = parse_task_group(text, list);
     if (at < group.machines) return group.tasks;
     at -= group.machines;
   }
-  refuse(list);
+  throw_bad_task_list(list);
 }
 
 }  // namespace hasten

@@ -15,7 +15,7 @@ namespace {
 // The names of the variables that tell a process its rank; empty if the launcher has no such
 // variable.
 struct LauncherVariables {
-  StartedBy by;
+  LauncherKind by;
   const char* rank;
   const char* world;
   const char* local_rank = "";
@@ -25,23 +25,23 @@ struct LauncherVariables {
 };
 
 constexpr LauncherVariables kTorchrun = {
-    StartedBy::torchrun, "RANK",       "WORLD_SIZE",      "LOCAL_RANK",
-    "LOCAL_WORLD_SIZE",  "GROUP_RANK", "GROUP_WORLD_SIZE"};
-constexpr LauncherVariables kOpenMpi = {StartedBy::open_mpi,          "OMPI_COMM_WORLD_RANK",
+    LauncherKind::torchrun, "RANK",       "WORLD_SIZE",      "LOCAL_RANK",
+    "LOCAL_WORLD_SIZE",     "GROUP_RANK", "GROUP_WORLD_SIZE"};
+constexpr LauncherVariables kOpenMpi = {LauncherKind::open_mpi,       "OMPI_COMM_WORLD_RANK",
                                         "OMPI_COMM_WORLD_SIZE",       "OMPI_COMM_WORLD_LOCAL_RANK",
                                         "OMPI_COMM_WORLD_LOCAL_SIZE", "",
                                         "OMPI_MCA_orte_num_nodes"};
-constexpr LauncherVariables kMvapich = {StartedBy::mvapich, "MV2_COMM_WORLD_RANK",
+constexpr LauncherVariables kMvapich = {LauncherKind::mvapich, "MV2_COMM_WORLD_RANK",
                                         "MV2_COMM_WORLD_SIZE", "MV2_COMM_WORLD_LOCAL_RANK",
                                         "MV2_COMM_WORLD_LOCAL_SIZE"};
-constexpr LauncherVariables kPmi = {StartedBy::pmi, "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID",
+constexpr LauncherVariables kPmi = {LauncherKind::pmi, "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID",
                                     "MPI_LOCALNRANKS"};
 constexpr LauncherVariables kSlurm = {
-    StartedBy::slurm, "SLURM_PROCID",        "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", "",
-    "SLURM_NODEID",   "SLURM_STEP_NUM_NODES"};
-constexpr LauncherVariables kIndexedJob = {StartedBy::kubernetes, "JOB_COMPLETION_INDEX",
+    LauncherKind::slurm, "SLURM_PROCID",        "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", "",
+    "SLURM_NODEID",      "SLURM_STEP_NUM_NODES"};
+constexpr LauncherVariables kIndexedJob = {LauncherKind::kubernetes, "JOB_COMPLETION_INDEX",
                                            "WORLD_SIZE"};
-constexpr LauncherVariables kVolcano = {StartedBy::kubernetes, "VC_TASK_INDEX", "WORLD_SIZE"};
+constexpr LauncherVariables kVolcano = {LauncherKind::kubernetes, "VC_TASK_INDEX", "WORLD_SIZE"};
 
 // Hydra is the mpiexec of MPICH and Intel MPI. srun --mpi=pmi2 sets PMI's variables too, but not
 // the local ones.
@@ -63,7 +63,7 @@ const LauncherVariables* find_launcher_variables(const Variables& variables) {
 }
 
 // Throws if a variable mentions other processes. No launcher has given this process a rank.
-void check_alone(const Variables& variables) {
+void check_single_process(const Variables& variables) {
   if (variables.number("WORLD_SIZE").value_or(1) != 1)
     throw_environment({.what = "WORLD_SIZE is " + variables.text("WORLD_SIZE") + " without RANK",
                        .hint = "set RANK too, or start with hasten launch"});
@@ -73,8 +73,8 @@ void check_alone(const Variables& variables) {
 }
 
 // Scripts for Slurm and MPI often export WORLD_SIZE; it must agree with the launcher's number.
-void check_other_world(const LauncherVariables& names, const Worker& worker,
-                       const Variables& variables) {
+void check_world_size_matches(const LauncherVariables& names, const Worker& worker,
+                              const Variables& variables) {
   const auto other = variables.number("WORLD_SIZE");
   if (other && *other != worker.world_size)
     throw_environment(
@@ -88,12 +88,12 @@ void check_below(std::int64_t value, const char* name, std::int64_t limit, const
         {.what = name, .got = str(value), .expected = str("less than ", of, " (", limit, ")")});
 }
 
-StartedBy starter(const LauncherVariables& names, const Variables& variables) {
-  if (names.by != StartedBy::torchrun) return names.by;
-  if (variables.has("HASTEN_JOB_ID")) return StartedBy::hasten;
+LauncherKind detect_launcher_kind(const LauncherVariables& names, const Variables& variables) {
+  if (names.by != LauncherKind::torchrun) return names.by;
+  if (variables.has("HASTEN_JOB_ID")) return LauncherKind::hasten;
   // Kubeflow's PyTorchJob uses torchrun's names, for one process per pod.
   const bool pod = variables.has("KUBERNETES_SERVICE_HOST") && !variables.has("LOCAL_RANK");
-  return pod ? StartedBy::kubernetes : StartedBy::torchrun;
+  return pod ? LauncherKind::kubernetes : LauncherKind::torchrun;
 }
 
 void set_rank(Worker& worker, const LauncherVariables& names, const Variables& variables) {
@@ -101,21 +101,21 @@ void set_rank(Worker& worker, const LauncherVariables& names, const Variables& v
   if (worker.world_size < 1)
     throw_environment(
         {.what = names.world, .got = "0", .expected = "a whole number of at least 1"});
-  check_other_world(names, worker, variables);
+  check_world_size_matches(names, worker, variables);
   worker.rank = variables.required_number(names.rank);
   check_below(worker.rank, names.rank, worker.world_size, names.world);
 }
 
 // Returns the number of this machine's processes if no single variable gives it.
-std::int64_t derived_local_world(const Worker& worker, const LauncherVariables& names,
-                                 const Variables& variables) {
+std::int64_t derive_local_world_size(const Worker& worker, const LauncherVariables& names,
+                                     const Variables& variables) {
   if (worker.world_size == 1) return 1;
-  if (names.by == StartedBy::slurm)
+  if (names.by == LauncherKind::slurm)
     return tasks_of_machine(variables.text("SLURM_STEP_TASKS_PER_NODE"),
                             variables.required_number(names.machine));
   // A launcher with one process per pod or machine does not set local ranks.
-  if (names.by == StartedBy::kubernetes ||
-      (names.by == StartedBy::torchrun && !variables.has(names.local_rank)))
+  if (names.by == LauncherKind::kubernetes ||
+      (names.by == LauncherKind::torchrun && !variables.has(names.local_rank)))
     return 1;
   if (rendezvous::is_loopback(variables.text("MASTER_ADDR"))) return worker.world_size;
   throw_environment({.what = str(names.local_world, " is not set"),
@@ -125,7 +125,7 @@ std::int64_t derived_local_world(const Worker& worker, const LauncherVariables& 
 
 void set_local_rank(Worker& worker, const LauncherVariables& names, const Variables& variables) {
   const auto world = variables.number(names.local_world);
-  worker.local_world_size = world ? *world : derived_local_world(worker, names, variables);
+  worker.local_world_size = world ? *world : derive_local_world_size(worker, names, variables);
   const char* const name =
       *names.local_world ? names.local_world : "the number of processes on this machine";
   if (worker.local_world_size < 1 || worker.local_world_size > worker.world_size)
@@ -144,7 +144,7 @@ std::int64_t number_of_machines(const Worker& worker, const LauncherVariables& n
   const std::int64_t derived = (worker.world_size + each - 1) / each;
   const std::int64_t given = variables.number(names.machines).value_or(derived);
   // mpirun also counts machines on which it starts nothing.
-  return names.by == StartedBy::open_mpi ? std::min(given, derived) : given;
+  return names.by == LauncherKind::open_mpi ? std::min(given, derived) : given;
 }
 
 void set_machine(Worker& worker, const LauncherVariables& names, const Variables& variables) {
@@ -167,10 +167,10 @@ Worker worker_of(const config::Environment& environment) {
   Worker worker;
   const LauncherVariables* const names = find_launcher_variables(variables);
   if (names == nullptr) {
-    check_alone(variables);
+    check_single_process(variables);
     return worker;
   }
-  worker.started_by = starter(*names, variables);
+  worker.started_by = detect_launcher_kind(*names, variables);
   set_rank(worker, *names, variables);
   set_local_rank(worker, *names, variables);
   set_machine(worker, *names, variables);

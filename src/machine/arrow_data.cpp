@@ -1,4 +1,4 @@
-#include "hasten/machine/arrow_data.h"
+#include "machine/arrow_data.h"
 
 #include <string>
 #include <system_error>

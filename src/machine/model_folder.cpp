@@ -29,7 +29,7 @@ struct HubModel {
 };
 
 // True if the Hub accepts the word as the name of an organization or a model.
-bool is_hub_word(const std::string& word) {
+bool is_hub_name(const std::string& word) {
   const auto is_word_character = [](unsigned char c) { return std::isalnum(c) || c == '_'; };
   return !word.empty() && word.size() <= 96 &&
          std::all_of(word.begin(), word.end(),
@@ -42,7 +42,7 @@ bool is_hub_word(const std::string& word) {
 std::optional<HubModel> parse_hub_model(const std::string& what) {
   const std::size_t at = what.find('@');
   const std::vector<std::string> words = split(what.substr(0, at), '/');
-  if (words.size() != 2 || !is_hub_word(words[0]) || !is_hub_word(words[1])) return std::nullopt;
+  if (words.size() != 2 || !is_hub_name(words[0]) || !is_hub_name(words[1])) return std::nullopt;
   HubModel model{words[0], words[1], kMainRevision};
   if (at != std::string::npos) model.revision = what.substr(at + 1);
   // The revision is a path below refs.
@@ -52,7 +52,7 @@ std::optional<HubModel> parse_hub_model(const std::string& what) {
 }
 
 // Replaces $NAME and ${NAME} with the values of variables that are set, like Python's expandvars.
-std::string with_variables(const config::Environment& environment, const std::string& text) {
+std::string expand_variables(const config::Environment& environment, const std::string& text) {
   std::string out;
   for (std::size_t i = 0; i < text.size();) {
     const bool braces = text.compare(i, 2, "${") == 0;
@@ -82,7 +82,7 @@ std::string hub_cache(const config::Environment& environment) {
     path = config::home_folder(environment, "HF_HOME", "huggingface");
     if (!path.empty()) path += "/hub";
   }
-  return with_variables(environment, config::with_home(environment, path));
+  return expand_variables(environment, config::expand_home(environment, path));
 }
 
 bool is_folder(const fs::path& path) {
@@ -97,7 +97,7 @@ std::string recorded_commit(const fs::path& model, const std::string& revision) 
   return fs::is_regular_file(ref, error) ? std::string(trim(read_file(ref))) : "";
 }
 
-[[noreturn]] void fail_not_cached(const HubModel& model, const std::string& got) {
+[[noreturn]] void throw_not_cached(const HubModel& model, const std::string& got) {
   throw IoError("models.not-cached",
                 {.what = "model " + model.id(),
                  .got = got,
@@ -114,17 +114,18 @@ std::string model_folder(const std::string& what, const config::Environment& env
   if (!model) return what;
   const std::string cache = hub_cache(environment);
   if (cache.empty())
-    fail_not_cached(*model, "no such folder, and none of HF_HUB_CACHE, HF_HOME and HOME is set");
+    throw_not_cached(*model, "no such folder, and none of HF_HUB_CACHE, HF_HOME and HOME is set");
   const fs::path folder =
       fs::path(cache) / str(kModelPrefix, model->organization, "--", model->name);
-  if (!is_folder(folder)) fail_not_cached(*model, "no such folder, and no such model in " + cache);
+  if (!is_folder(folder)) throw_not_cached(*model, "no such folder, and no such model in " + cache);
   const std::string commit = recorded_commit(folder, model->revision);
   // A revision without a record may be a commit itself.
   const fs::path snapshot = folder / "snapshots" / (commit.empty() ? model->revision : commit);
   if (is_folder(snapshot)) return snapshot.string();
-  fail_not_cached(*model, commit.empty() ? str("no revision ", model->revision, " of it in ", cache)
-                                         : str("no files of revision ", model->revision, " (",
-                                               commit, ") in ", cache));
+  throw_not_cached(
+      *model, commit.empty()
+                  ? str("no revision ", model->revision, " of it in ", cache)
+                  : str("no files of revision ", model->revision, " (", commit, ") in ", cache));
 }
 
 std::string download_command(const fs::path& folder) {

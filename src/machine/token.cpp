@@ -46,23 +46,23 @@ void check_permissions(const std::filesystem::path& file) {
 }  // namespace
 
 void check_token(std::string_view token, std::string_view origin) {
-  const bool printable = std::all_of(token.begin(), token.end(), [](unsigned char letter) {
-    return letter > ' ' && letter < 127;
+  const bool printable = std::all_of(token.begin(), token.end(), [](unsigned char character) {
+    return character > ' ' && character < 127;
   });
-  if (token.size() < kShortestToken || token.size() > kLongestToken || !printable) {
+  if (token.size() < kMinTokenLength || token.size() > kMaxTokenLength || !printable) {
     throw_invalid_token(
         origin,
         printable ? str(token.size(), " characters")
                   : "spaces or characters that cannot be printed",
-        str(kShortestToken, " to ", kLongestToken, " printable characters without spaces"));
+        str(kMinTokenLength, " to ", kMaxTokenLength, " printable characters without spaces"));
   }
   const std::size_t distinct = std::set<char>(token.begin(), token.end()).size();
-  if (distinct < kFewestDistinctCharacters) {
+  if (distinct < kMinDistinctCharacters) {
     throw_invalid_token(
         origin,
         distinct == 1 ? "a single repeated character"
                       : str("only ", distinct, " different characters"),
-        str("random characters, at least ", kFewestDistinctCharacters, " different ones"));
+        str("random characters, at least ", kMinDistinctCharacters, " different ones"));
   }
 }
 

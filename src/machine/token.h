@@ -18,11 +18,11 @@
 namespace hasten {
 
 inline constexpr const char* kTokenVariable = "HASTEN_JOB_TOKEN";
-inline constexpr std::size_t kShortestToken = 16;  // Characters.
-inline constexpr std::size_t kLongestToken = 1024;
+inline constexpr std::size_t kMinTokenLength = 16;  // Characters.
+inline constexpr std::size_t kMaxTokenLength = 1024;
 // A token of 16 random hexadecimal digits has fewer distinct characters only once in 30,000 times.
 // A repeated word often has fewer.
-inline constexpr std::size_t kFewestDistinctCharacters = 6;
+inline constexpr std::size_t kMinDistinctCharacters = 6;
 
 // Throws if the token is too short, too long or too regular, or has characters that cannot be
 // printed. `origin` names its source in messages.

@@ -82,13 +82,13 @@ double roc_area(const std::vector<double>& scores, const std::vector<bool>& posi
 void Accuracy::add(const at::Tensor& logits, const at::Tensor& labels) {
   if (labels.is_floating_point() || logits.size(-1) == 1) return;
   const at::Tensor counted = labels.ne(kIgnoredLabel);
-  right_ += (logits.argmax(-1).eq(labels) & counted).sum().item<std::int64_t>();
+  correct_ += (logits.argmax(-1).eq(labels) & counted).sum().item<std::int64_t>();
   total_ += counted.sum().item<std::int64_t>();
 }
 
 Metrics Accuracy::compute() const {
   if (total_ == 0) return {};
-  return {{"accuracy", right_ / total_}};
+  return {{"accuracy", correct_ / total_}};
 }
 
 TopKAccuracy::TopKAccuracy(std::int64_t k) : k_(k) {
@@ -102,13 +102,13 @@ void TopKAccuracy::add(const at::Tensor& logits, const at::Tensor& labels) {
   const at::Tensor score = rows.logits.gather(1, label);
   const at::Tensor later = at::arange(rows.logits.size(1), label.options()).unsqueeze(0).gt(label);
   const at::Tensor before = rows.logits.gt(score) | (rows.logits.eq(score) & later);
-  right_ += before.sum(1).lt(k_).sum().item<std::int64_t>();
+  correct_ += before.sum(1).lt(k_).sum().item<std::int64_t>();
   total_ += rows.labels.numel();
 }
 
 Metrics TopKAccuracy::compute() const {
   if (total_ == 0) return {};
-  return {{str("top_", k_, "_accuracy"), right_ / total_}};
+  return {{str("top_", k_, "_accuracy"), correct_ / total_}};
 }
 
 ConfusionMatrix::ConfusionMatrix(std::int64_t num_labels) : num_labels_(num_labels) {
@@ -166,11 +166,11 @@ namespace {
 
 // The counts of one class, or the sums over several.
 struct ClassCounts {
-  double right = 0, labels = 0, predictions = 0;
+  double correct = 0, labels = 0, predictions = 0;
 
-  double precision() const { return ratio(right, predictions); }
-  double recall() const { return ratio(right, labels); }
-  double f1() const { return ratio(2 * right, labels + predictions); }
+  double precision() const { return ratio(correct, predictions); }
+  double recall() const { return ratio(correct, labels); }
+  double f1() const { return ratio(2 * correct, labels + predictions); }
   bool occurs() const { return labels + predictions > 0; }
 };
 
@@ -181,7 +181,7 @@ std::vector<ClassCounts> counts_by_class(const ConfusionMatrix& matrix) {
       const double count = matrix.count(label, prediction);
       out[static_cast<std::size_t>(label)].labels += count;
       out[static_cast<std::size_t>(prediction)].predictions += count;
-      if (label == prediction) out[static_cast<std::size_t>(label)].right = count;
+      if (label == prediction) out[static_cast<std::size_t>(label)].correct = count;
     }
   }
   return out;
@@ -223,7 +223,7 @@ Metrics PrecisionRecallF1::compute() const {
   if (average_ != Average::micro) return mean_scores(classes, average_ == Average::weighted);
   ClassCounts sum;
   for (const ClassCounts& counts : classes) {
-    sum.right += counts.right;
+    sum.correct += counts.correct;
     sum.labels += counts.labels;
     sum.predictions += counts.predictions;
   }
@@ -234,15 +234,15 @@ Metrics PrecisionRecallF1::compute() const {
 Metrics MatthewsCorrelation::compute() const {
   const double rows = total();
   if (rows == 0) return {};
-  double right = 0, both = 0, labels = 0, predictions = 0;
+  double correct = 0, both = 0, labels = 0, predictions = 0;
   for (const ClassCounts& counts : counts_by_class(*this)) {
-    right += counts.right;
+    correct += counts.correct;
     both += counts.labels * counts.predictions;
     labels += counts.labels * counts.labels;
     predictions += counts.predictions * counts.predictions;
   }
   const double product = (rows * rows - predictions) * (rows * rows - labels);
-  return {{"matthews_correlation", ratio(right * rows - both, std::sqrt(product))}};
+  return {{"matthews_correlation", ratio(correct * rows - both, std::sqrt(product))}};
 }
 
 void RocAuc::reset() {

@@ -11,9 +11,9 @@
 namespace hasten {
 namespace {
 
-// The same number as in transformers. It is the score of a place without a sequence, and it is
+// The same number as in transformers. It is the score of a position without a sequence, and it is
 // added to a score that must not be chosen.
-constexpr float kWorst = -1e9F;
+constexpr float kWorstScore = -1e9F;
 
 // The token after the end of a sequence.
 std::int64_t fill_token(const GenerationOptions& options) {
@@ -58,9 +58,9 @@ BeamSearch::BeamSearch(const GenerationOptions& options, std::int64_t prompts,
     for (std::int64_t beam = 0; beam < beams_; ++beam) {
       // All beams are equal at first, so only one of them can be continued.
       prompts_[prompt].running.push_back(
-          {.score = beam == 0 ? 0 : kWorst,
+          {.score = beam == 0 ? 0 : kWorstScore,
            .slot = static_cast<std::int64_t>(prompt) * beams_ + beam});
-      prompts_[prompt].complete.push_back({.score = kWorst, .is_set = false, .length = 0});
+      prompts_[prompt].complete.push_back({.score = kWorstScore, .is_set = false, .length = 0});
     }
   }
 }
@@ -88,7 +88,7 @@ std::int64_t BeamSearch::slot(std::int64_t prompt, std::int64_t beam) const {
   return prompts_[static_cast<std::size_t>(prompt)].running[static_cast<std::size_t>(beam)].slot;
 }
 
-bool BeamSearch::ends(std::int64_t token) const {
+bool BeamSearch::is_final(std::int64_t token) const {
   const auto& all = options_.eos_token_id;
   return length_ + 1 >= max_length_ || std::find(all.begin(), all.end(), token) != all.end();
 }
@@ -121,19 +121,19 @@ std::vector<BeamSearch::Candidate> BeamSearch::best_candidates(
     }
   }
   std::sort(heap.begin(), heap.end(), better);
-  for (Candidate& each : heap) each.ends = ends(each.token);
+  for (Candidate& each : heap) each.is_final = is_final(each.token);
   return heap;
 }
 
 void BeamSearch::advance(
     const std::function<std::span<const float>(std::int64_t, std::int64_t)>& scores) {
   copies_.clear();
-  bool any_goes_on = false;
+  bool any_continues = false;
   for (std::int64_t prompt = 0; prompt < std::ssize(prompts_); ++prompt) {
     const std::vector<Candidate> candidates = best_candidates(prompt, scores);
-    for (const Candidate& each : candidates) any_goes_on = any_goes_on || !each.ends;
-    keep_complete(prompt, candidates);
-    go_on(prompt, candidates);
+    for (const Candidate& each : candidates) any_continues = any_continues || !each.is_final;
+    update_complete(prompt, candidates);
+    select_running(prompt, candidates);
   }
   std::swap(running_, next_);
   std::swap(complete_, next_complete_);
@@ -145,12 +145,12 @@ void BeamSearch::advance(
     for (const Complete& each : prompt.complete) all_complete = all_complete && each.is_set;
   }
   const bool has_enough = all_complete && options_.early_stopping == EarlyStopping::yes;
-  is_finished_ = !any_improves || has_enough || !any_goes_on;
+  is_finished_ = !any_improves || has_enough || !any_continues;
 }
 
 // Keeps the best of the earlier complete sequences and the candidates that end now. Only the first
 // num_beams candidates may end; the others are a reserve for the next beams.
-void BeamSearch::keep_complete(std::int64_t prompt, const std::vector<Candidate>& candidates) {
+void BeamSearch::update_complete(std::int64_t prompt, const std::vector<Candidate>& candidates) {
   Prompt& own = prompts_[static_cast<std::size_t>(prompt)];
   std::vector<Complete> merged = own.complete;
   const bool is_full = std::all_of(own.complete.begin(), own.complete.end(),
@@ -158,18 +158,18 @@ void BeamSearch::keep_complete(std::int64_t prompt, const std::vector<Candidate>
   const bool is_closed =
       !own.can_improve || (is_full && options_.early_stopping == EarlyStopping::yes);
   for (std::size_t i = 0; i < candidates.size(); ++i) {
-    const bool ends = candidates[i].ends && static_cast<std::int64_t>(i) < beams_;
+    const bool is_final = candidates[i].is_final && static_cast<std::int64_t>(i) < beams_;
     float score = with_length_penalty(candidates[i].score, length_ + 1 - prompt_length_,
                                       options_.length_penalty);
-    if (is_closed) score += kWorst;
-    if (!ends) score += kWorst;
-    merged.push_back({.score = score, .is_set = ends, .length = length_ + 1});
+    if (is_closed) score += kWorstScore;
+    if (!is_final) score += kWorstScore;
+    merged.push_back({.score = score, .is_set = is_final, .length = length_ + 1});
   }
   const auto best = indices_of_best(merged.size(), static_cast<std::size_t>(beams_),
                                     [&](std::size_t i) { return merged[i].score; });
-  for (std::int64_t place = 0; place < beams_; ++place) {
-    const std::size_t from = best[static_cast<std::size_t>(place)];
-    std::int64_t* const to = row(next_complete_, prompt, place);
+  for (std::int64_t position = 0; position < beams_; ++position) {
+    const std::size_t from = best[static_cast<std::size_t>(position)];
+    std::int64_t* const to = row(next_complete_, prompt, position);
     if (from < static_cast<std::size_t>(beams_)) {
       std::copy_n(row(complete_, prompt, static_cast<std::int64_t>(from)), max_length_, to);
     } else {
@@ -178,28 +178,28 @@ void BeamSearch::keep_complete(std::int64_t prompt, const std::vector<Candidate>
       to[length_] = candidate.token;
       std::fill(to + length_ + 1, to + max_length_, fill_token(options_));
     }
-    own.complete[static_cast<std::size_t>(place)] = merged[from];
+    own.complete[static_cast<std::size_t>(position)] = merged[from];
   }
 }
 
 // The best candidates that do not end are the next beams.
-void BeamSearch::go_on(std::int64_t prompt, const std::vector<Candidate>& candidates) {
+void BeamSearch::select_running(std::int64_t prompt, const std::vector<Candidate>& candidates) {
   Prompt& own = prompts_[static_cast<std::size_t>(prompt)];
   const auto score_of = [&](std::size_t i) {
-    return candidates[i].score + (candidates[i].ends ? kWorst : 0);
+    return candidates[i].score + (candidates[i].is_final ? kWorstScore : 0);
   };
   const auto best = indices_of_best(candidates.size(), static_cast<std::size_t>(beams_), score_of);
   const std::vector<Running> before = own.running;
   std::vector<bool> is_taken(before.size(), false);
   std::vector<std::size_t> without_slot;
-  for (std::size_t place = 0; place < best.size(); ++place) {
-    const Candidate& candidate = candidates[best[place]];
+  for (std::size_t position = 0; position < best.size(); ++position) {
+    const Candidate& candidate = candidates[best[position]];
     const auto beam = static_cast<std::size_t>(candidate.beam);
-    std::int64_t* const to = row(next_, prompt, static_cast<std::int64_t>(place));
+    std::int64_t* const to = row(next_, prompt, static_cast<std::int64_t>(position));
     std::copy_n(row(running_, prompt, candidate.beam), length_, to);
     to[length_] = candidate.token;
-    own.running[place] = {.score = score_of(best[place]), .slot = before[beam].slot};
-    if (is_taken[beam]) without_slot.push_back(place);
+    own.running[position] = {.score = score_of(best[position]), .slot = before[beam].slot};
+    if (is_taken[beam]) without_slot.push_back(position);
     is_taken[beam] = true;
   }
   for (std::size_t beam = 0, next = 0; next < without_slot.size(); ++beam) {
@@ -219,9 +219,9 @@ void BeamSearch::check_improvement(Prompt& prompt) const {
       with_length_penalty(prompt.running.front().score, length, options_.length_penalty);
   float worst = prompt.complete.front().score;
   for (const Complete& each : prompt.complete) worst = std::min(worst, each.score);
-  const bool any =
-      std::any_of(prompt.complete.begin(), prompt.complete.end(),
-                  [&](const Complete& each) { return possible > (each.is_set ? worst : kWorst); });
+  const bool any = std::any_of(
+      prompt.complete.begin(), prompt.complete.end(),
+      [&](const Complete& each) { return possible > (each.is_set ? worst : kWorstScore); });
   prompt.can_improve = prompt.can_improve && any;
 }
 

@@ -61,7 +61,7 @@ class BeamSearch {
   struct Candidate {
     float score;
     std::int64_t beam, token;
-    bool ends = false;
+    bool is_final = false;
   };
   struct Running {
     float score;
@@ -81,9 +81,9 @@ class BeamSearch {
   std::vector<Candidate> best_candidates(
       std::int64_t prompt,
       const std::function<std::span<const float>(std::int64_t, std::int64_t)>& scores) const;
-  bool ends(std::int64_t token) const;
-  void keep_complete(std::int64_t prompt, const std::vector<Candidate>& candidates);
-  void go_on(std::int64_t prompt, const std::vector<Candidate>& candidates);
+  bool is_final(std::int64_t token) const;
+  void update_complete(std::int64_t prompt, const std::vector<Candidate>& candidates);
+  void select_running(std::int64_t prompt, const std::vector<Candidate>& candidates);
   void check_improvement(Prompt& prompt) const;
   std::int64_t* row(const at::Tensor& tokens, std::int64_t prompt, std::int64_t beam) const;
   std::int64_t longest_complete() const;

@@ -26,7 +26,7 @@ class BertEmbeddings : public torch::nn::Module {
 
   at::Tensor forward(const TensorDict& batch) {
     at::Tensor sum = ops::embedding_sum(
-        word_->weight, position_->weight, type_->weight, as_int64(take(batch, "input_ids")),
+        word_->weight, position_->weight, type_->weight, as_int64(tensor_at(batch, "input_ids")),
         as_int64(find_or_undefined(batch, "position_ids")),
         as_int64(find_or_undefined(batch, "token_type_ids")), padding_id_, sparse);
     if (noise > 0 && is_training()) sum = with_noise(sum, noise);
@@ -63,8 +63,8 @@ class BertLayer : public torch::nn::Module, public RecomputableLayer {
     query_ = self->register_module("query", std::make_shared<Projection>(n, n));
     key_ = self->register_module("key", std::make_shared<Projection>(n, n));
     value_ = self->register_module("value", std::make_shared<Projection>(n, n));
-    mixed_ = mixed->register_module("dense", std::make_shared<Projection>(n, n));
-    mixed_norm_ =
+    attention_output_ = mixed->register_module("dense", std::make_shared<Projection>(n, n));
+    attention_norm_ =
         mixed->register_module("LayerNorm", std::make_shared<Norm>(n, config.layer_norm_eps));
     up_ = intermediate->register_module("dense",
                                         std::make_shared<Projection>(n, config.intermediate_size));
@@ -75,7 +75,7 @@ class BertLayer : public torch::nn::Module, public RecomputableLayer {
 
   at::Tensor forward(const at::Tensor& x, const ops::KeyMask& mask) {
     // The mask's tensor is an argument only so that it counts as a tensor that the layer keeps.
-    return recomputable(
+    return run_recomputable(
         [this, training = is_training(), mask](const at::Tensor& input, const at::Tensor&) {
           return compute(input, mask, training);
         },
@@ -86,16 +86,16 @@ class BertLayer : public torch::nn::Module, public RecomputableLayer {
   at::Tensor compute(const at::Tensor& x, const ops::KeyMask& mask, bool training) const {
     const auto attend =
         attention_ == AttentionImplementation::eager ? ops::eager_attention : ops::attention;
-    const at::Tensor seen =
+    const at::Tensor context =
         attend((*query_)(x), (*key_)(x), (*value_)(x), mask, heads_, attention_dropout_, training);
-    const at::Tensor mixed = added(*mixed_, *mixed_norm_, seen, x, training);
+    const at::Tensor mixed = add_norm(*attention_output_, *attention_norm_, context, x, training);
     const at::Tensor inner = activate(activation_, *up_, mixed);
-    return added(*down_, *norm_, inner, mixed, training);
+    return add_norm(*down_, *norm_, inner, mixed, training);
   }
 
   // norm(dropout(dense(x)) + residual)
-  at::Tensor added(const Projection& dense, const Norm& norm, const at::Tensor& x,
-                   const at::Tensor& residual, bool training) const {
+  at::Tensor add_norm(const Projection& dense, const Norm& norm, const at::Tensor& x,
+                      const at::Tensor& residual, bool training) const {
     const bool fuses = ops::fuses_bias(x);
     return ops::dropout_add_norm(fuses ? dense.product(x) : dense(x),
                                  fuses ? dense.bias : at::Tensor(), residual, norm.weight,
@@ -106,8 +106,8 @@ class BertLayer : public torch::nn::Module, public RecomputableLayer {
   std::string activation_;
   double dropout_, attention_dropout_;
   AttentionImplementation attention_;
-  std::shared_ptr<Projection> query_, key_, value_, mixed_, up_, down_;
-  std::shared_ptr<Norm> mixed_norm_, norm_;
+  std::shared_ptr<Projection> query_, key_, value_, attention_output_, up_, down_;
+  std::shared_ptr<Norm> attention_norm_, norm_;
 };
 
 class BertEncoder : public torch::nn::Module {
@@ -203,9 +203,9 @@ ModelOutput BertModel::forward_pooled(const TensorDict& batch) {
 
 std::pair<at::Tensor, at::Tensor> BertModel::forward_labelled(const TensorDict& batch) {
   const auto without_padding = packed(batch);
-  if (!without_padding) return {forward(batch).last_hidden_state, take(batch, "labels")};
+  if (!without_padding) return {forward(batch).last_hidden_state, tensor_at(batch, "labels")};
   return {encoder_->forward(embeddings_->forward(without_padding->batch), without_padding->mask),
-          take(without_padding->batch, "labels")};
+          tensor_at(without_padding->batch, "labels")};
 }
 
 void BertModel::set_sparse_gradients(bool sparse) { embeddings_->sparse = sparse; }

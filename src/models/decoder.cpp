@@ -9,7 +9,7 @@ namespace hasten {
 
 namespace {
 
-DecoderPass pass_over_packed(const PackedBatch& packed) {
+DecoderPass make_packed_pass(const PackedBatch& packed) {
   return {.positions = as_int64(packed.batch.at("position_ids")), .mask = packed.mask.causal()};
 }
 
@@ -21,7 +21,7 @@ void require_label_per_token(at::IntArrayRef tokens, const at::Tensor& labels) {
 // Returns the label after each token of labels [rows, length], or [1, tokens] for texts of these
 // lengths; the last token of a text has none. Reads through a pointer, so that the labels are also
 // known in a dry run.
-at::Tensor labels_after(const at::Tensor& given, const std::vector<std::int64_t>& lengths) {
+at::Tensor next_token_labels(const at::Tensor& given, const std::vector<std::int64_t>& lengths) {
   const at::Tensor labels = given.contiguous();
   // A collator has set the first label of each text of a packed row to -100.
   if (!labels.device().is_cpu()) return shifted_labels(labels);
@@ -44,19 +44,20 @@ at::Tensor labels_after(const at::Tensor& given, const std::vector<std::int64_t>
 
 }  // namespace
 
-DecoderPass pass_over(const TensorDict& batch) {
-  if (batch.contains(kPackedRows)) return pass_over_packed(*PackedBatch::of(batch, {}));
+DecoderPass make_decoder_pass(const TensorDict& batch) {
+  if (batch.contains(kPackedRows)) return make_packed_pass(*PackedBatch::of(batch, {}));
   return {.positions = as_int64(find_or_undefined(batch, "position_ids")),
           .mask = ops::KeyMask(find_or_undefined(batch, "attention_mask")).causal()};
 }
 
-DecoderPass pass_over(KeyValueCache& cache, std::int64_t tokens) {
+DecoderPass make_decoder_pass(KeyValueCache& cache, std::int64_t tokens) {
   return {.positions = cache.positions(tokens), .mask = cache.mask(tokens), .cache = &cache};
 }
 
-DecoderRows rows_of(const TensorDict& batch, const PackedBatch::Tables& tables, bool packs) {
-  const at::Tensor labels = take(batch, "labels").to(at::kLong);
-  require_label_per_token(take(batch, "input_ids").sizes(), labels);
+LossInputs make_loss_inputs(const TensorDict& batch, const PackedBatch::Tables& tables,
+                            bool packs) {
+  const at::Tensor labels = tensor_at(batch, "labels").to(at::kLong);
+  require_label_per_token(tensor_at(batch, "input_ids").sizes(), labels);
   check_labels(labels, tables.words);
   TensorDict without_types = batch;  // decoders have none
   without_types.erase("token_type_ids");
@@ -64,9 +65,10 @@ DecoderRows rows_of(const TensorDict& batch, const PackedBatch::Tables& tables, 
   const auto packed =
       packs || batch.contains(kPackedRows) ? PackedBatch::of(without_types, tables) : std::nullopt;
   if (!packed)
-    return {as_int64(take(batch, "input_ids")), pass_over(batch), labels_after(labels, {})};
-  return {as_int64(take(packed->batch, "input_ids")), pass_over_packed(*packed),
-          labels_after(take(packed->batch, "labels"), packed->mask.lengths())};
+    return {as_int64(tensor_at(batch, "input_ids")), make_decoder_pass(batch),
+            next_token_labels(labels, {})};
+  return {as_int64(tensor_at(packed->batch, "input_ids")), make_packed_pass(*packed),
+          next_token_labels(tensor_at(packed->batch, "labels"), packed->mask.lengths())};
 }
 
 at::Tensor causal_lm_loss(const at::Tensor& hidden, const at::Tensor& head,
@@ -95,8 +97,8 @@ at::Tensor last_tokens(const at::Tensor& hidden, const at::Tensor& ids,
                      .hint = "set pad_token_id in config.json"});
   }
   if (!padding_id) return hidden.select(1, hidden.size(1) - 1);
-  const at::Tensor places = at::arange(ids.size(1), ids.options().dtype(at::kLong));
-  const at::Tensor last = ids.ne(*padding_id).to(at::kLong).mul(places).argmax(-1);
+  const at::Tensor positions = at::arange(ids.size(1), ids.options().dtype(at::kLong));
+  const at::Tensor last = ids.ne(*padding_id).to(at::kLong).mul(positions).argmax(-1);
   return hidden.gather(1, last.view({-1, 1, 1}).expand({-1, 1, hidden.size(2)})).squeeze(1);
 }
 

@@ -1,9 +1,9 @@
 // File: models/decoder.h (internal)
 // The tokens that a pass of a decoder reads and attends to, and the losses of its heads.
 //
-//   const DecoderPass pass = pass_over(batch);                  // or pass_over(cache, tokens)
-//   x = layer->forward(x, pass, /*index=*/0);                   // attends to pass.keys_of(0, k, v)
-//   add_causal_lm_outputs(out, head_weight, labels);            // the logits and the loss
+//   const DecoderPass pass = make_decoder_pass(batch);  // or make_decoder_pass(cache, tokens)
+//   x = layer->forward(x, pass, /*index=*/0);    // attends to pass.append_to_cache(0, k, v)
+//   add_causal_lm_outputs(out, head_weight, labels);    // the logits and the loss
 //
 // Throws what check_labels throws, and DataError "data.labels". Thread rule: values and pure
 // functions.
@@ -29,29 +29,29 @@ struct DecoderPass {
   KeyValueCache* cache = nullptr;
 
   // Returns the keys and values to attend to. With a cache they include those of earlier tokens.
-  std::pair<at::Tensor, at::Tensor> keys_of(std::int64_t layer, const at::Tensor& keys,
-                                            const at::Tensor& values) const {
+  std::pair<at::Tensor, at::Tensor> append_to_cache(std::int64_t layer, const at::Tensor& keys,
+                                                    const at::Tensor& values) const {
     return cache ? cache->append(layer, keys, values) : std::pair(keys, values);
   }
 };
 
 // Returns the pass over whole rows. The batch has input_ids and perhaps attention_mask and
 // position_ids, or it was packed by a collator (models/packed_batch.h).
-DecoderPass pass_over(const TensorDict& batch);
+DecoderPass make_decoder_pass(const TensorDict& batch);
 // Returns the pass over the next tokens of each row of a cache.
-DecoderPass pass_over(KeyValueCache& cache, std::int64_t tokens);
+DecoderPass make_decoder_pass(KeyValueCache& cache, std::int64_t tokens);
 
 // A batch for which only the loss is computed.
-struct DecoderRows {
+struct LossInputs {
   at::Tensor ids;  // [batch, length], or [1, tokens] without padding
   DecoderPass pass;
   at::Tensor labels;  // the label after each token, or -100; the shape of ids
 };
 
 // Checks the labels of a batch, and leaves out its padding if `packs`.
-DecoderRows rows_of(const TensorDict& batch, const PackedBatch::Tables& tables, bool packs);
+LossInputs make_loss_inputs(const TensorDict& batch, const PackedBatch::Tables& tables, bool packs);
 // Returns the loss of add_causal_lm_outputs without computing all logits at once. hidden [..., n],
-// labels [...] as in DecoderRows.
+// labels [...] as in LossInputs.
 at::Tensor causal_lm_loss(const at::Tensor& hidden, const at::Tensor& head,
                           const at::Tensor& labels);
 

@@ -23,13 +23,14 @@ DecoderModel<Family>::DecoderModel(typename Family::Config config, const char* a
 template <class Family>
 ModelOutput DecoderModel<Family>::forward(const TensorDict& batch) {
   ModelOutput out;
-  out.last_hidden_state = hidden_states(as_int64(take(batch, "input_ids")), pass_over(batch));
+  out.last_hidden_state =
+      hidden_states(as_int64(tensor_at(batch, "input_ids")), make_decoder_pass(batch));
   return out;
 }
 
 template <class Family>
 at::Tensor DecoderModel<Family>::forward(const at::Tensor& ids, KeyValueCache& cache) {
-  return hidden_states(ids, pass_over(cache, ids.size(1)));
+  return hidden_states(ids, make_decoder_pass(cache, ids.size(1)));
 }
 
 template <class Family>
@@ -45,7 +46,7 @@ bool DecoderModel<Family>::set_embedding_noise(double alpha) {
 }
 
 template <class Family>
-at::Tensor DecoderModel<Family>::noisy(const at::Tensor& embeddings) const {
+at::Tensor DecoderModel<Family>::add_noise(const at::Tensor& embeddings) const {
   return noise_ > 0 && this->is_training() ? with_noise(embeddings, noise_) : embeddings;
 }
 
@@ -56,7 +57,7 @@ const at::Tensor& DecoderModel<Family>::word_embeddings() const {
 
 // The size of the noise depends on the length of the rows.
 template <class Family>
-bool DecoderModel<Family>::may_leave_out_padding() const {
+bool DecoderModel<Family>::can_drop_padding() const {
   return noise_ == 0 && words_->weight.device().is_cpu() &&
          this->config_.attn_implementation != AttentionImplementation::eager;
 }
@@ -68,20 +69,20 @@ DecoderForCausalLM<Family>::DecoderForCausalLM(typename Family::Config config,
       decoder_(this->register_module(Family::kDecoderName,
                                      std::make_shared<typename Family::Decoder>(this->config_))) {
   if (this->config_.tie_word_embeddings) return;
-  own_head_ = this->register_module(
+  lm_head_ = this->register_module(
       "lm_head",
       std::make_shared<Projection>(this->hidden_size(), this->config_.vocab_size, false));
 }
 
 template <class Family>
 const at::Tensor& DecoderForCausalLM<Family>::head() const {
-  return own_head_ ? own_head_->weight : decoder_->word_embeddings();
+  return lm_head_ ? lm_head_->weight : decoder_->word_embeddings();
 }
 
 template <class Family>
-at::Tensor DecoderForCausalLM<Family>::loss_alone(const TensorDict& batch) const {
-  const DecoderRows rows = rows_of(batch, {decoder_->vocab_size(), decoder_->max_length()},
-                                   decoder_->may_leave_out_padding());
+at::Tensor DecoderForCausalLM<Family>::compute_loss(const TensorDict& batch) const {
+  const LossInputs rows = make_loss_inputs(batch, {decoder_->vocab_size(), decoder_->max_length()},
+                                           decoder_->can_drop_padding());
   return causal_lm_loss(decoder_->hidden_states(rows.ids, rows.pass), head(), rows.labels);
 }
 
@@ -89,7 +90,7 @@ template <class Family>
 ModelOutput DecoderForCausalLM<Family>::forward(const TensorDict& batch) {
   if (loss_only_ && this->is_training() && has_classes(batch)) {
     ModelOutput out;
-    out.loss = loss_alone(batch);
+    out.loss = compute_loss(batch);
     return out;
   }
   ModelOutput out = decoder_->forward(batch);
@@ -106,7 +107,7 @@ at::Tensor DecoderForCausalLM<Family>::next_logits(const at::Tensor& ids, KeyVal
 template <class Family>
 void DecoderForCausalLM<Family>::set_sparse_gradients(bool sparse) {
   // A tied table also gets the gradient of the output matrix, which is dense.
-  decoder_->set_sparse_gradients(sparse && own_head_ != nullptr);
+  decoder_->set_sparse_gradients(sparse && lm_head_ != nullptr);
 }
 
 template <class Family>
@@ -116,7 +117,7 @@ bool DecoderForCausalLM<Family>::set_embedding_noise(double alpha) {
 
 template <class Family>
 std::map<std::string, std::string> DecoderForCausalLM<Family>::tied_parameters() const {
-  if (own_head_) return {};
+  if (lm_head_) return {};
   return {{"lm_head.weight", str(Family::kDecoderName, '.', Family::kWordsName, ".weight")}};
 }
 
@@ -133,8 +134,8 @@ DecoderForSequenceClassification<Family>::DecoderForSequenceClassification(
 template <class Family>
 ModelOutput DecoderForSequenceClassification<Family>::forward(const TensorDict& batch) {
   ModelOutput out = decoder_->forward(batch);
-  out.logits = (*score_)(
-      last_tokens(out.last_hidden_state, take(batch, "input_ids"), this->config_.pad_token_id));
+  out.logits = (*score_)(last_tokens(out.last_hidden_state, tensor_at(batch, "input_ids"),
+                                     this->config_.pad_token_id));
   const at::Tensor labels = find_or_undefined(batch, "labels");
   if (labels.defined()) out.loss = row_loss(out.logits, labels, this->config_.problem_type);
   return out;

@@ -30,16 +30,16 @@ void check_at_least(const char* name, std::int64_t value, std::int64_t least) {
   if (value < least) refuse_option(name, str(value), str(least, " or more"));
 }
 
-void check_most(const char* name, const std::optional<std::int64_t>& tokens) {
+void check_max_tokens(const char* name, const std::optional<std::int64_t>& tokens) {
   // Sums and sizes of memory must not overflow.
-  constexpr std::int64_t kMost = std::numeric_limits<std::int32_t>::max();
-  if (tokens && (*tokens < 1 || *tokens > kMost))
-    refuse_option(name, str(*tokens), str("1 to ", kMost));
+  constexpr std::int64_t kMaxTokens = std::numeric_limits<std::int32_t>::max();
+  if (tokens && (*tokens < 1 || *tokens > kMaxTokens))
+    refuse_option(name, str(*tokens), str("1 to ", kMaxTokens));
 }
 
 void check_lengths(const GenerationOptions& options) {
-  check_most("max_length", options.max_length);
-  check_most("max_new_tokens", options.max_new_tokens);
+  check_max_tokens("max_length", options.max_length);
+  check_max_tokens("max_new_tokens", options.max_new_tokens);
   check_at_least("min_length", options.min_length, 0);
   check_at_least("min_new_tokens", options.min_new_tokens, 0);
   if (options.max_new_tokens && options.min_new_tokens > *options.max_new_tokens) {
@@ -132,21 +132,24 @@ std::int64_t max_length_of(const GenerationOptions& options, std::int64_t prompt
   const std::int64_t limit =
       model.max_length() > 0 ? model.max_length() : std::numeric_limits<std::int64_t>::max();
   // As in transformers, only the default is limited to the longest row of the model.
-  const std::int64_t usual = std::max(prompt + 1, std::min(prompt + kDefaultNewTokens, limit));
-  const std::int64_t most = options.max_new_tokens ? prompt + *options.max_new_tokens
-                                                   : options.max_length.value_or(usual);
-  if (most <= prompt) {
-    refuse_option("max_length", str(most), str("more than the ", prompt, " tokens of the prompts"),
+  const std::int64_t default_length =
+      std::max(prompt + 1, std::min(prompt + kDefaultNewTokens, limit));
+  const std::int64_t max_length = options.max_new_tokens
+                                      ? prompt + *options.max_new_tokens
+                                      : options.max_length.value_or(default_length);
+  if (max_length <= prompt) {
+    refuse_option("max_length", str(max_length),
+                  str("more than the ", prompt, " tokens of the prompts"),
                   "set max_new_tokens instead");
   }
-  if (most > limit) {
+  if (max_length > limit) {
     throw UsageError("models.sequence-too-long",
                      {.what = "a generation",
-                      .got = str(most, " tokens with the prompt"),
+                      .got = str(max_length, " tokens with the prompt"),
                       .expected = str("at most ", limit, " (max_position_embeddings)"),
                       .hint = "set a smaller max_new_tokens, or shorten the prompts"});
   }
-  return most;
+  return max_length;
 }
 
 // The model reads padding for texts that have ended while other texts continue.
@@ -171,7 +174,7 @@ class Decoding {
         device_(ids.device()),
         cache_(model.cache_shape(),
                {.rows = ids.size(0), .capacity = max_length_, .copies = copies}),
-        rules_(options, prompt_length_) {
+        logits_processor_(options, prompt_length_) {
     cache_.set_prompt(mask);
   }
 
@@ -186,7 +189,7 @@ class Decoding {
   at::Tensor read_prompts() {
     at::Tensor scores = next_scores(prompts_);
     check_padding(options_, scores.size(1));
-    cache_.spread();
+    cache_.expand();
     return scores;
   }
   // Reads a token of each row, and returns the scores for the next one.
@@ -197,10 +200,10 @@ class Decoding {
   }
 
   // Applies the rules to the scores of a row.
-  void apply_rules(std::int64_t row, std::span<const std::int64_t> tokens,
-                   std::span<float> scores) const {
-    rules_.apply({.tokens = tokens, .padding = padding_[static_cast<std::size_t>(row / copies_)]},
-                 scores);
+  void process_scores(std::int64_t row, std::span<const std::int64_t> tokens,
+                      std::span<float> scores) const {
+    logits_processor_.apply(
+        {.tokens = tokens, .padding = padding_[static_cast<std::size_t>(row / copies_)]}, scores);
   }
 
   void report_memory(std::vector<at::Tensor> tensors) const {
@@ -226,7 +229,7 @@ class Decoding {
   std::int64_t prompt_length_, max_length_, copies_;
   at::Device device_;
   KeyValueCache cache_;
-  ScoreRules rules_;
+  LogitsProcessor logits_processor_;
 };
 
 std::span<float> row_of(const at::Tensor& scores, std::int64_t row) {
@@ -235,9 +238,9 @@ std::span<float> row_of(const at::Tensor& scores, std::int64_t row) {
 }
 
 // Chooses the next token of each row: the most probable, or a sample.
-class TokenChoice {
+class TokenSelector {
  public:
-  explicit TokenChoice(const GenerationOptions& options) : samples_(options.do_sample) {
+  explicit TokenSelector(const GenerationOptions& options) : samples_(options.do_sample) {
     if (options.seed) generator_ = at::make_generator<at::CPUGeneratorImpl>(*options.seed);
   }
 
@@ -255,14 +258,14 @@ class TokenChoice {
 };
 
 // Greedy search, or sampling.
-GenerationOutput one_token_at_a_time(CausalModel& model, const at::Tensor& ids,
-                                     const at::Tensor& mask, const GenerationOptions& options) {
+GenerationOutput select_tokens(CausalModel& model, const at::Tensor& ids, const at::Tensor& mask,
+                               const GenerationOptions& options) {
   const std::int64_t copies = options.num_return_sequences;
   Decoding decoding(model, ids, mask, options, copies);
   const std::int64_t rows = decoding.rows();
   const auto& ends = options.eos_token_id;
   const std::int64_t padding = options.pad_token_id.value_or(ends.empty() ? 0 : ends.front());
-  const TokenChoice choice(options);
+  const TokenSelector choice(options);
   const at::Tensor texts = at::full({rows, decoding.max_length()}, padding, at::kLong);
   texts.narrow(1, 0, decoding.prompt_length())
       .copy_(decoding.prompt_ids().repeat_interleave(copies, 0));
@@ -276,7 +279,8 @@ GenerationOutput one_token_at_a_time(CausalModel& model, const at::Tensor& ids,
   decoding.report_memory({texts});
   while (true) {
     for (std::int64_t row = 0; row < rows; ++row) {
-      decoding.apply_rules(row, {text(row), static_cast<std::size_t>(length)}, row_of(scores, row));
+      decoding.process_scores(row, {text(row), static_cast<std::size_t>(length)},
+                              row_of(scores, row));
     }
     std::vector<std::int64_t> next = choice.choose(scores);
     for (std::size_t row = 0; row < next.size(); ++row) {
@@ -315,8 +319,8 @@ GenerationOutput search_beams(CausalModel& model, const at::Tensor& ids, const a
   while (true) {
     for (std::int64_t prompt = 0; prompt < decoding.prompts(); ++prompt) {
       for (std::int64_t beam = 0; beam < beams; ++beam) {
-        decoding.apply_rules(prompt * beams, search.tokens(prompt, beam),
-                             row_of(scores, search.slot(prompt, beam)));
+        decoding.process_scores(prompt * beams, search.tokens(prompt, beam),
+                                row_of(scores, search.slot(prompt, beam)));
       }
     }
     search.advance([&](std::int64_t prompt, std::int64_t beam) -> std::span<const float> {
@@ -349,7 +353,7 @@ GenerationOutput generate(CausalModel& model, const at::Tensor& ids,
   check_prompts(ids, attention_mask);
   const torch::NoGradGuard no_grad;
   return options.num_beams > 1 ? search_beams(model, ids, attention_mask, options)
-                               : one_token_at_a_time(model, ids, attention_mask, options);
+                               : select_tokens(model, ids, attention_mask, options);
 }
 
 }  // namespace hasten

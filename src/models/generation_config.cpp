@@ -23,7 +23,7 @@ using Json = nlohmann::json;
 }
 
 // Refuses keys that hasten does not support, unless their values do not affect the texts.
-void refuse_other_searches(const Json& object, const std::string& where) {
+void refuse_unsupported_keys(const Json& object, const std::string& where) {
   static const std::vector<std::pair<const char*, Json>> neutral = {
       {"typical_p", 1.0},
       {"epsilon_cutoff", 0.0},
@@ -116,7 +116,7 @@ GenerationOptions generation_defaults(const std::string& what) {
   const fs::path generation = path / "generation_config.json";
   if (is_folder && fs::exists(generation)) {
     ConfigReader reader(read_file(generation), generation.string());
-    refuse_other_searches(reader.object(), generation.string());
+    refuse_unsupported_keys(reader.object(), generation.string());
     read_generation(reader, generation.string(), options);
   }
   return options;

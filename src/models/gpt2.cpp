@@ -30,7 +30,8 @@ class GPT2Block : public torch::nn::Module, public RecomputableLayer {
     const auto attention = add_submodule(*this, "attn");
     query_key_value_ =
         attention->register_module("c_attn", std::make_shared<TransposedProjection>(n, 3 * n));
-    mixed_ = attention->register_module("c_proj", std::make_shared<TransposedProjection>(n, n));
+    attention_output_ =
+        attention->register_module("c_proj", std::make_shared<TransposedProjection>(n, n));
     norm_2_ =
         register_module("ln_2", std::make_shared<GPT2LayerNorm>(n, config.layer_norm_epsilon));
     const auto mlp = add_submodule(*this, "mlp");
@@ -43,10 +44,10 @@ class GPT2Block : public torch::nn::Module, public RecomputableLayer {
     // A second run would write to the cache again.
     if (pass.cache != nullptr || !is_recomputed()) return compute(in, pass, next);
     // The mask's tensor is an argument only so that it counts as a tensor that the layer keeps.
-    const auto again = [this, pass](const at::Tensor& x, const at::Tensor&) {
+    const auto recompute = [this, pass](const at::Tensor& x, const at::Tensor&) {
       return compute({.stream = x, .normed = {}}, pass, nullptr).stream;
     };
-    return {.stream = recomputable(again, in.stream, pass.mask.additive()), .normed = {}};
+    return {.stream = run_recomputable(recompute, in.stream, pass.mask.additive()), .normed = {}};
   }
 
   // Returns the first norm if the layer before should compute it. A layer that is recomputed keeps
@@ -58,9 +59,9 @@ class GPT2Block : public torch::nn::Module, public RecomputableLayer {
  private:
   ops::NormedStream compute(const ops::NormedStream& in, const DecoderPass& pass,
                             const GPT2LayerNorm* next) const {
-    const at::Tensor seen = attend(normed_by(*norm_1_, in), pass);
-    ops::NormedStream mixed =
-        add_and_normalize(*mixed_, *norm_2_, seen, in.stream, dropout_, is_training());
+    const at::Tensor context = attend(normalize_stream(*norm_1_, in), pass);
+    ops::NormedStream mixed = add_and_normalize(*attention_output_, *norm_2_, context, in.stream,
+                                                dropout_, is_training());
     const at::Tensor inner = activate(activation_, *up_, mixed.normed);
     mixed.normed.reset();  // Only a backward pass needs it now.
     return add_for_next(*down_, next, inner, mixed.stream, dropout_, is_training());
@@ -76,7 +77,7 @@ class GPT2Block : public torch::nn::Module, public RecomputableLayer {
 
   at::Tensor attend(const at::Tensor& x, const DecoderPass& pass) const {
     const std::vector<at::Tensor> parts = (*query_key_value_)(x).chunk(3, -1);
-    const auto [keys, values] = pass.keys_of(index_, parts[1], parts[2]);
+    const auto [keys, values] = pass.append_to_cache(index_, parts[1], parts[2]);
     const auto attend =
         attention_ == AttentionImplementation::eager ? ops::eager_attention : ops::attention;
     return attend(parts[0], keys, values, pass.mask, heads_, attention_dropout_, is_training());
@@ -88,7 +89,7 @@ class GPT2Block : public torch::nn::Module, public RecomputableLayer {
   double dropout_, attention_dropout_;
   AttentionImplementation attention_;
   std::shared_ptr<GPT2LayerNorm> norm_1_, norm_2_;
-  std::shared_ptr<TransposedProjection> query_key_value_, mixed_, up_, down_;
+  std::shared_ptr<TransposedProjection> query_key_value_, attention_output_, up_, down_;
 };
 
 GPT2PreTrainedModel::GPT2PreTrainedModel(GPT2Config config, const char* architecture)
@@ -134,7 +135,7 @@ at::Tensor GPT2Model::embed(const at::Tensor& ids, const DecoderPass& pass) cons
       ops::embedding_sum(words_->weight, positions_->weight, {}, ids,
                          pass.positions.defined() ? pass.positions.to(ids.device()) : at::Tensor(),
                          {}, /*padding_id=*/-1, sparse_gradients_);
-  return ops::dropout(noisy(sum), config_.embd_pdrop, is_training());
+  return ops::dropout(add_noise(sum), config_.embd_pdrop, is_training());
 }
 
 at::Tensor GPT2Model::hidden_states(const at::Tensor& ids, const DecoderPass& pass) const {

@@ -137,7 +137,7 @@ CallPointer call_of(torch::autograd::AutogradContext* context) {
 
 // The forward function of two nodes that return their tensors unchanged. The first result of their
 // backward() belongs to the argument `call`.
-struct PassOn {
+struct IdentityForward {
   static Tensors forward(torch::autograd::AutogradContext* context, const CallPointer& call,
                          at::TensorList tensors) {
     context->saved_data["call"] = c10::IValue::make_capsule(call);
@@ -146,7 +146,7 @@ struct PassOn {
   }
 };
 
-struct InputsOfCall : torch::autograd::Function<InputsOfCall>, PassOn {
+struct InputHookFunction : torch::autograd::Function<InputHookFunction>, IdentityForward {
   static Tensors backward(torch::autograd::AutogradContext* context, const Tensors& gradients) {
     Tensors out = call_of(context)->run(gradients);
     out.insert(out.begin(), at::Tensor());
@@ -154,7 +154,7 @@ struct InputsOfCall : torch::autograd::Function<InputsOfCall>, PassOn {
   }
 };
 
-struct OutputsOfCall : torch::autograd::Function<OutputsOfCall>, PassOn {
+struct OutputHookFunction : torch::autograd::Function<OutputHookFunction>, IdentityForward {
   static Tensors backward(torch::autograd::AutogradContext* context, const Tensors& gradients) {
     const CallPointer call = call_of(context);
     call->grad_outputs.assign(call->output_count, at::Tensor());
@@ -169,8 +169,8 @@ struct OutputsOfCall : torch::autograd::Function<OutputsOfCall>, PassOn {
 
 // Passes the tensors that require a gradient through a node of the graph.
 template <class Node>
-void pass_through(const CallPointer& call, Tensors& tensors, std::vector<std::size_t>& positions,
-                  std::size_t& count) {
+void apply_to_differentiable(const CallPointer& call, Tensors& tensors,
+                             std::vector<std::size_t>& positions, std::size_t& count) {
   count = tensors.size();
   Tensors passed;
   for (std::size_t i = 0; i < tensors.size(); ++i) {
@@ -250,8 +250,8 @@ void HookedCall::before(std::vector<at::Tensor>& inputs) {
     state.backward = c10::make_intrusive<BackwardCall>();
     state.backward->module = state.hooks.module;
     state.backward->hooks = state.hooks.backward;
-    pass_through<InputsOfCall>(state.backward, inputs, state.backward->inputs,
-                               state.backward->input_count);
+    apply_to_differentiable<InputHookFunction>(state.backward, inputs, state.backward->inputs,
+                                               state.backward->input_count);
   }
   state.inputs = inputs;
 }
@@ -264,8 +264,8 @@ void HookedCall::after(std::vector<at::Tensor>& outputs) {
     check_count(state.module, "tensors", count, outputs.size());
   }
   if (state.backward) {
-    pass_through<OutputsOfCall>(state.backward, outputs, state.backward->outputs,
-                                state.backward->output_count);
+    apply_to_differentiable<OutputHookFunction>(state.backward, outputs, state.backward->outputs,
+                                                state.backward->output_count);
   }
 }
 

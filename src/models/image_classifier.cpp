@@ -18,7 +18,7 @@ std::optional<double> ImageClassifier::floating_point_ops(const TensorDict& batc
 }
 
 at::Tensor ImageClassifier::pixels_of(const TensorDict& batch) const {
-  const at::Tensor pixels = take(batch, "pixel_values");
+  const at::Tensor pixels = tensor_at(batch, "pixel_values");
   const ImageShape shape = image_shape();
   const auto fits = [&](std::int64_t place, std::int64_t size) {
     return size == 0 ? pixels.size(place) > 0 : pixels.size(place) == size;
@@ -37,7 +37,7 @@ at::Tensor ImageClassifier::pixels_of(const TensorDict& batch) const {
        .hint = "resize the images to the size for which the model was made"});
 }
 
-ModelOutput ImageClassifier::classified(at::Tensor logits, const TensorDict& batch) const {
+ModelOutput ImageClassifier::classifier_output(at::Tensor logits, const TensorDict& batch) const {
   ModelOutput out;
   const at::Tensor labels = find_or_undefined(batch, "labels");
   if (labels.defined()) out.loss = row_loss(logits, labels, problem_type());

@@ -51,7 +51,7 @@ void KeyValueCache::check_next(std::int64_t tokens) const {
 
 void KeyValueCache::set_prompt(const at::Tensor& attention_mask) {
   check_prompt(attention_mask);
-  counted_.clear();
+  token_counts_.clear();
   prompt_length_ = 0;
   mask_ = ops::KeyMask(attention_mask);
   if (!mask_.additive().defined()) return;
@@ -62,7 +62,7 @@ void KeyValueCache::set_prompt(const at::Tensor& attention_mask) {
     std::vector<std::int64_t> before = {0};
     for (std::int64_t token = 0; token < prompt_length_; ++token)
       before.push_back(before.back() + count[row * prompt_length_ + token]);
-    counted_.push_back(std::move(before));
+    token_counts_.push_back(std::move(before));
   }
   // All tokens after the prompt are unmasked.
   mask_ = ops::KeyMask(at::constant_pad_nd(attention_mask.ne(0).to(at::kLong),
@@ -71,14 +71,14 @@ void KeyValueCache::set_prompt(const at::Tensor& attention_mask) {
 
 at::Tensor KeyValueCache::positions(std::int64_t tokens) const {
   check_next(tokens);
-  const std::int64_t own_rows = counted_.empty() ? 1 : rows(), copies = rows() / size_.rows;
+  const std::int64_t own_rows = token_counts_.empty() ? 1 : rows(), copies = rows() / size_.rows;
   const at::Tensor out = at::empty({own_rows, tokens}, at::kLong);
   std::int64_t* to = out.mutable_data_ptr<std::int64_t>();
   for (std::int64_t row = 0; row < own_rows; ++row) {
     for (std::int64_t token = length_; token < length_ + tokens; ++token, ++to) {
       *to = token;
-      if (counted_.empty()) continue;
-      const auto& counted = counted_[static_cast<std::size_t>(row / copies)];
+      if (token_counts_.empty()) continue;
+      const auto& counted = token_counts_[static_cast<std::size_t>(row / copies)];
       const std::int64_t in_prompt = std::min(token, prompt_length_);
       *to = counted[static_cast<std::size_t>(in_prompt)] + token - in_prompt;
     }
@@ -91,9 +91,9 @@ ops::KeyMask KeyValueCache::mask(std::int64_t tokens) const {
   return mask_.first_keys(length_ + tokens).causal();
 }
 
-// Returns the current rows. Before spread() these are only the first row of each prompt.
+// Returns the current rows. Before expand() these are only the first row of each prompt.
 at::Tensor KeyValueCache::rows_of(const at::Tensor& all) const {
-  if (is_spread_ || size_.copies == 1) return all;
+  if (is_expanded_ || size_.copies == 1) return all;
   return all.view({size_.rows, size_.copies, size_.capacity, width_}).select(1, 0);
 }
 
@@ -129,8 +129,8 @@ void KeyValueCache::advance(std::int64_t tokens) {
   length_ += tokens;
 }
 
-void KeyValueCache::spread() {
-  if (is_spread_) return;
+void KeyValueCache::expand() {
+  if (is_expanded_) return;
   const std::int64_t copies = size_.copies;
   for (const at::Tensor& all : keys_and_values()) {
     if (copies == 1) break;
@@ -139,23 +139,23 @@ void KeyValueCache::spread() {
     groups.narrow(1, 1, copies - 1).copy_(groups.narrow(1, 0, 1));
   }
   if (mask_.additive().defined() && copies > 1) mask_ = mask_.repeated(copies);
-  equal_.assign(static_cast<std::size_t>(size_.rows * copies * copies), length_);
-  is_spread_ = true;
+  common_prefixes_.assign(static_cast<std::size_t>(size_.rows * copies * copies), length_);
+  is_expanded_ = true;
 }
 
-std::int64_t& KeyValueCache::equal_tokens(std::int64_t a, std::int64_t b) {
-  return equal_[static_cast<std::size_t>(a * size_.copies + b % size_.copies)];
+std::int64_t& KeyValueCache::common_prefix(std::int64_t a, std::int64_t b) {
+  return common_prefixes_[static_cast<std::size_t>(a * size_.copies + b % size_.copies)];
 }
 
 void KeyValueCache::copy_row(std::int64_t from, std::int64_t to) {
   const std::int64_t first = from / size_.copies * size_.copies;
-  if (!is_spread_ || from < 0 || from >= rows() || to < first || to >= first + size_.copies) {
+  if (!is_expanded_ || from < 0 || from >= rows() || to < first || to >= first + size_.copies) {
     throw UsageError("models.cache", {.what = "a copy of a row",
                                       .got = str("row ", from, " to row ", to),
-                                      .expected = "two rows of one prompt, after spread()"});
+                                      .expected = "two rows of one prompt, after expand()"});
   }
   if (from == to) return;
-  const std::int64_t equal = equal_tokens(from, to);
+  const std::int64_t equal = common_prefix(from, to);
   for (const at::Tensor& all : keys_and_values()) {
     all.select(0, to)
         .narrow(0, equal, length_ - equal)
@@ -163,8 +163,8 @@ void KeyValueCache::copy_row(std::int64_t from, std::int64_t to) {
   }
   for (std::int64_t other = first; other < first + size_.copies; ++other) {
     if (other == to) continue;
-    const std::int64_t shared = other == from ? length_ : equal_tokens(from, other);
-    equal_tokens(to, other) = equal_tokens(other, to) = shared;
+    const std::int64_t shared = other == from ? length_ : common_prefix(from, other);
+    common_prefix(to, other) = common_prefix(other, to) = shared;
   }
 }
 

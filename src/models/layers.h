@@ -116,8 +116,8 @@ class EmbeddingTable : public torch::nn::Module {
 // Returns embeddings [batch, length, n] with NEFTune's noise: uniform in [-alpha, alpha] /
 // sqrt(length * n).
 inline at::Tensor with_noise(const at::Tensor& x, double alpha) {
-  const double most = alpha / std::sqrt(static_cast<double>(x.size(1) * x.size(2)));
-  return x + at::empty_like(x).uniform_(-most, most);
+  const double bound = alpha / std::sqrt(static_cast<double>(x.size(1) * x.size(2)));
+  return x + at::empty_like(x).uniform_(-bound, bound);
 }
 
 // A two-dimensional convolution with weight [out, in, height, width], and bias [out] if it has one.
@@ -166,7 +166,7 @@ at::Tensor activate(const std::string& name, const AnyProjection& dense, const a
 
 // Returns the normalized stream. `norm` computes it unless the layer before has done so.
 template <class AnyNorm>
-at::Tensor normed_by(const AnyNorm& norm, const ops::NormedStream& in) {
+at::Tensor normalize_stream(const AnyNorm& norm, const ops::NormedStream& in) {
   return in.normed.defined() ? in.normed : norm(in.stream);
 }
 

@@ -41,7 +41,7 @@ class LlamaDecoderLayer : public torch::nn::Module, public RecomputableLayer {
     query_ = projection(attention, "q_proj", n, queries, config.attention_bias);
     key_ = projection(attention, "k_proj", n, keys, config.attention_bias);
     value_ = projection(attention, "v_proj", n, keys, config.attention_bias);
-    mixed_ = projection(attention, "o_proj", queries, n, config.attention_bias);
+    attention_output_ = projection(attention, "o_proj", queries, n, config.attention_bias);
     gate_ = projection(mlp, "gate_proj", n, inner, config.mlp_bias);
     up_ = projection(mlp, "up_proj", n, inner, config.mlp_bias);
     down_ = projection(mlp, "down_proj", inner, n, config.mlp_bias);
@@ -56,10 +56,12 @@ class LlamaDecoderLayer : public torch::nn::Module, public RecomputableLayer {
     // A second run would write to the cache again.
     if (pass.cache != nullptr || !is_recomputed()) return compute(in, rotation, pass, next);
     // The mask's tensor is an argument only so that it counts as a tensor that the layer keeps.
-    const auto again = [this, pass](const at::Tensor& x, const Rotation& same, const at::Tensor&) {
+    const auto recompute = [this, pass](const at::Tensor& x, const Rotation& same,
+                                        const at::Tensor&) {
       return compute({.stream = x, .normed = {}}, same, pass, nullptr).stream;
     };
-    return {.stream = recomputable(again, in.stream, rotation, pass.mask.additive()), .normed = {}};
+    return {.stream = run_recomputable(recompute, in.stream, rotation, pass.mask.additive()),
+            .normed = {}};
   }
 
   // Returns the first norm if the layer before should compute it. A layer that is recomputed keeps
@@ -71,24 +73,25 @@ class LlamaDecoderLayer : public torch::nn::Module, public RecomputableLayer {
  private:
   ops::NormedStream compute(const ops::NormedStream& in, const Rotation& rotation,
                             const DecoderPass& pass, const LlamaRMSNorm* next) const {
-    const at::Tensor seen = attend(normed_by(*norm_1_, in), rotation, pass);
+    const at::Tensor context = attend(normalize_stream(*norm_1_, in), rotation, pass);
     const ops::NormedStream mixed =
-        add_and_normalize(*mixed_, *norm_2_, seen, in.stream, 0, /*training=*/false);
-    const at::Tensor inner = gated((*gate_)(mixed.normed), (*up_)(mixed.normed));
+        add_and_normalize(*attention_output_, *norm_2_, context, in.stream, 0, /*training=*/false);
+    const at::Tensor inner = apply_gate((*gate_)(mixed.normed), (*up_)(mixed.normed));
     return add_for_next(*down_, next, inner, mixed.stream, 0, /*training=*/false);
   }
 
-  at::Tensor gated(const at::Tensor& gate, const at::Tensor& up) const {
+  at::Tensor apply_gate(const at::Tensor& gate, const at::Tensor& up) const {
     if (activation_ == "silu" || activation_ == "swish") return ops::silu_multiply(gate, up);
     return activate(activation_, gate) * up;
   }
 
   at::Tensor attend(const at::Tensor& x, const Rotation& rotation, const DecoderPass& pass) const {
-    const auto [keys, values] = pass.keys_of(index_, rotation.applied((*key_)(x)), (*value_)(x));
+    const auto [keys, values] =
+        pass.append_to_cache(index_, rotation.apply((*key_)(x)), (*value_)(x));
     const auto attend =
         attention_ == AttentionImplementation::eager ? ops::eager_attention : ops::attention;
-    return attend(rotation.applied((*query_)(x)), keys, values, pass.mask, heads_,
-                  attention_dropout_, is_training());
+    return attend(rotation.apply((*query_)(x)), keys, values, pass.mask, heads_, attention_dropout_,
+                  is_training());
   }
 
   std::int64_t index_;
@@ -96,7 +99,7 @@ class LlamaDecoderLayer : public torch::nn::Module, public RecomputableLayer {
   std::string activation_;
   double attention_dropout_;
   AttentionImplementation attention_;
-  std::shared_ptr<Projection> query_, key_, value_, mixed_, gate_, up_, down_;
+  std::shared_ptr<Projection> query_, key_, value_, attention_output_, gate_, up_, down_;
   std::shared_ptr<LlamaRMSNorm> norm_1_, norm_2_;
 };
 
@@ -141,8 +144,8 @@ LlamaModel::LlamaModel(LlamaConfig config)
 }
 
 at::Tensor LlamaModel::embed(const at::Tensor& ids) const {
-  return noisy(ops::embedding_sum(words_->weight, {}, {}, ids, {}, {},
-                                  config_.pad_token_id.value_or(-1), sparse_gradients_));
+  return add_noise(ops::embedding_sum(words_->weight, {}, {}, ids, {}, {},
+                                      config_.pad_token_id.value_or(-1), sparse_gradients_));
 }
 
 at::Tensor LlamaModel::hidden_states(const at::Tensor& ids, const DecoderPass& pass) const {

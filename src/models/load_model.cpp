@@ -34,11 +34,11 @@ AnyConfig config_from(const std::filesystem::path& file) {
                                           .expected = "bert, gpt2, llama, vit or resnet"});
 }
 
-struct TaskFacts {
+struct TaskInfo {
   const char *name, *models;  // the types of models that have a head for it
 };
 
-TaskFacts facts_of(Task task) {
+TaskInfo task_info(Task task) {
   switch (task) {
     case Task::base:
       return {"base", "bert, gpt2 or llama"};
@@ -57,10 +57,10 @@ TaskFacts facts_of(Task task) {
 }
 
 [[noreturn]] void refuse_task(Task task, const char* type) {
-  const TaskFacts facts = facts_of(task);
-  throw DataError("models.task", {.what = str("the task ", facts.name),
+  const TaskInfo info = task_info(task);
+  throw DataError("models.task", {.what = str("the task ", info.name),
                                   .got = str("a model of type ", type),
-                                  .expected = str("a model of type ", facts.models)});
+                                  .expected = str("a model of type ", info.models)});
 }
 
 std::shared_ptr<PreTrainedModel> make_model(Task task, BertConfig config) {
@@ -187,7 +187,7 @@ struct ModelSource {
   std::filesystem::path folder;
 };
 
-std::optional<AnyConfig> built_in(const std::string& name) {
+std::optional<AnyConfig> built_in_config(const std::string& name) {
   if (auto config = BertConfig::by_name(name)) return *std::move(config);
   if (auto config = GPT2Config::by_name(name)) return *std::move(config);
   if (auto config = LlamaConfig::by_name(name)) return *std::move(config);
@@ -195,7 +195,7 @@ std::optional<AnyConfig> built_in(const std::string& name) {
 }
 
 ModelSource find_source(const std::string& what) {
-  if (auto config = built_in(what)) return {*std::move(config), {}};
+  if (auto config = built_in_config(what)) return {*std::move(config), {}};
   const std::filesystem::path path = model_folder(what);
   if (std::filesystem::is_directory(path)) {
     if (!std::filesystem::exists(path / "config.json")) {
@@ -221,7 +221,7 @@ ModelSource find_source(const std::string& what) {
 
 }  // namespace
 
-Task usual_task_of(const std::string& what) {
+Task default_task_of(const std::string& what) {
   const AnyConfig config = find_source(what).config;
   if (std::holds_alternative<BertConfig>(config)) return Task::text_classification;
   const bool is_decoder =

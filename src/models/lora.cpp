@@ -51,7 +51,7 @@ std::vector<std::string> last_parts(const std::vector<std::string>& paths) {
 std::vector<std::string> default_targets(const std::vector<AdaptableLayer>& layers) {
   const auto has = [&](const std::string& name) {
     return std::any_of(layers.begin(), layers.end(),
-                       [&](const AdaptableLayer& layer) { return names_path(name, layer.path); });
+                       [&](const AdaptableLayer& layer) { return matches_path(name, layer.path); });
   };
   for (const std::vector<std::string>& names : std::vector<std::vector<std::string>>{
            {"query", "value"}, {"q_proj", "v_proj"}, {"c_attn"}}) {
@@ -65,7 +65,7 @@ std::vector<std::string> default_targets(const std::vector<AdaptableLayer>& laye
 }
 
 bool is_output_layer(const AdaptableLayer& layer) {
-  return layer.is_shared || names_path("lm_head", layer.path);
+  return layer.is_shared || matches_path("lm_head", layer.path);
 }
 
 // Chooses the layers, and replaces "all-linear" in the options by their paths.
@@ -90,10 +90,10 @@ class Targets {
 
  private:
   bool matches(const AdaptableLayer& layer, std::set<std::string>& used) const {
-    if (contain(options_.modules_to_save, layer.path)) return false;
+    if (contains_path(options_.modules_to_save, layer.path)) return false;
     bool found = false;
     for (const std::string& entry : options_.target_modules) {
-      if (entry == kAllLinear ? is_output_layer(layer) : !names_path(entry, layer.path)) continue;
+      if (entry == kAllLinear ? is_output_layer(layer) : !matches_path(entry, layer.path)) continue;
       used.insert(entry);
       found = true;
     }
@@ -128,14 +128,14 @@ void find_saved_modules(const torch::nn::Module& module, LoraOptions& options, b
   for (const std::string& entry : options.modules_to_save) {
     const std::size_t before = found.size();
     for (const std::string& path : paths)
-      if (names_path(entry, path)) found.push_back(path);
+      if (matches_path(entry, path)) found.push_back(path);
     if (found.size() == before && !is_lenient)
       refuse_entry("modules_to_save", entry, "modules with parameters", paths);
   }
   if (options.task_type == "SEQ_CLS" || options.task_type == "TOKEN_CLS") {
     for (const char* const head : {"classifier", "score"}) {
       const bool exists = std::find(paths.begin(), paths.end(), head) != paths.end();
-      if (exists && !contain(found, head)) found.push_back(head);
+      if (exists && !contains_path(found, head)) found.push_back(head);
     }
   }
   options.modules_to_save = std::move(found);
@@ -143,9 +143,9 @@ void find_saved_modules(const torch::nn::Module& module, LoraOptions& options, b
 
 // Freezes everything except the adapters and the parameters that the options train in addition.
 void set_gradients(const torch::nn::Module& module, const LoraOptions& options) {
-  const LoraParts parts(module, options);
+  const LoraTensorKinds parts(module, options);
   for (const auto& item : module.named_parameters()) {
-    const bool is_trained = parts.of(item.key()) != LoraPart::none;
+    const bool is_trained = parts.of(item.key()) != LoraTensorKind::none;
     item.value().set_requires_grad(is_trained && item.value().is_floating_point());
   }
 }

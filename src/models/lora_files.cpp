@@ -187,14 +187,14 @@ class AdapterConfig {
 
 // The tensors that belong to the adapters, with the names of the file.
 TensorDict adapter_tensors(const torch::nn::Module& module) {
-  const LoraParts parts(module, lora_options(module));
+  const LoraTensorKinds parts(module, lora_options(module));
   TensorDict tensors;
   for (const auto& [name, tensor] : registered_tensors(module)) {
-    const LoraPart part = parts.of(name);
-    if (part == LoraPart::none) continue;
+    const LoraTensorKind part = parts.of(name);
+    if (part == LoraTensorKind::none) continue;
     const std::string owner = owner_of(name);
     // PEFT's layer contains the adapted layer.
-    const bool is_inner = part == LoraPart::bias && parts.is_adapted(owner);
+    const bool is_inner = part == LoraTensorKind::bias && parts.is_adapted(owner);
     const std::string last = name.substr(owner.empty() ? 0 : owner.size() + 1);
     tensors[kPeftPrefix + (is_inner ? owner + ".base_layer." + last : name)] = tensor.detach();
   }
@@ -248,7 +248,7 @@ void read_values(torch::nn::Module& module, const fs::path& file) {
   for (const auto& [name, tensor] : own) at::Tensor(tensor).copy_(in_file.at(name));
 }
 
-std::set<std::string> names_of_trained(const torch::nn::Module& module) {
+std::set<std::string> trainable_parameter_names(const torch::nn::Module& module) {
   std::set<std::string> names;
   for (const auto& item : module.named_parameters())
     if (item.value().requires_grad()) names.insert(item.key());
@@ -266,8 +266,8 @@ void check_rank(const fs::path& config, std::int64_t rank, const fs::path& tenso
 }
 
 // Adds adapters with the values of the file. If they do not fit, the module stays as it was.
-void read_into_new(torch::nn::Module& module, const LoraOptions& options, const fs::path& file) {
-  const std::set<std::string> trained = names_of_trained(module);
+void load_new_adapter(torch::nn::Module& module, const LoraOptions& options, const fs::path& file) {
+  const std::set<std::string> trained = trainable_parameter_names(module);
   attach_lora(module, options, /*is_lenient=*/true);
   try {
     read_values(module, file);
@@ -308,7 +308,7 @@ void load_lora(torch::nn::Module& module, const fs::path& folder) {
   const LoraOptions options = AdapterConfig(config).options();
   if (is_new) {
     check_rank(config, options.r, folder / kAdapterFileName);
-    return read_into_new(module, options, folder / kAdapterFileName);
+    return load_new_adapter(module, options, folder / kAdapterFileName);
   }
   check_scale(config, *layers.front().adapter->options(), options);
   read_values(module, folder / kAdapterFileName);

@@ -26,7 +26,7 @@ void replace_parameter(torch::nn::Module& module, const at::Tensor& weight) {
   (module.*RegisteredTensors::parameters_of())["weight"] = weight;
 }
 
-std::string path_in(const std::string& outer, const std::string& inner) {
+std::string join_paths(const std::string& outer, const std::string& inner) {
   return outer.empty() || inner.empty() ? outer + inner : outer + "." + inner;
 }
 
@@ -66,8 +66,8 @@ LoraAdapter::LoraAdapter(const at::Tensor& weight, ops::WeightLayout layout,
   const bool is_out_in = layout == ops::WeightLayout::out_in;
   const std::int64_t out = weight.size(is_out_in ? 0 : 1), in = weight.size(is_out_in ? 1 : 0);
   const torch::NoGradGuard no_grad;
-  const double most = 1 / std::sqrt(static_cast<double>(in));  // as torch.nn.Linear
-  a_ = make_factor(at::empty({options_->r, in}, factor_options(weight)).uniform_(-most, most));
+  const double bound = 1 / std::sqrt(static_cast<double>(in));  // as torch.nn.Linear
+  a_ = make_factor(at::empty({options_->r, in}, factor_options(weight)).uniform_(-bound, bound));
   b_ = make_factor(at::zeros({out, options_->r}, factor_options(weight)));
 }
 
@@ -117,7 +117,7 @@ std::vector<AdaptableLayer> adaptable_layers(torch::nn::Module& root) {
           [linear](const at::Tensor& tensor) { linear->weight = tensor; });
     } else if (auto* const host = dynamic_cast<LinearLayers*>(module.get())) {
       for (const LinearLayer& layer : host->linear_layers()) {
-        const std::string path = path_in(item.key(), layer.path);
+        const std::string path = join_paths(item.key(), layer.path);
         if (const auto* const owner = modules.find(path))
           add(path, *owner, layer.is_transposed,
               [host, inner = layer.path](const at::Tensor& tensor) {
@@ -148,21 +148,21 @@ std::vector<LoraLayer> lora_layers(const torch::nn::Module& module) {
   return found;
 }
 
-LoraParts::LoraParts(const torch::nn::Module& module, const LoraOptions& options)
+LoraTensorKinds::LoraTensorKinds(const torch::nn::Module& module, const LoraOptions& options)
     : options_(options) {
   for (const LoraLayer& layer : lora_layers(module)) adapted_.insert(layer.path);
 }
 
-LoraPart LoraParts::of(const std::string& name) const {
+LoraTensorKind LoraTensorKinds::of(const std::string& name) const {
   const std::string owner = owner_of(name);
   if ((ends_with(owner, "lora_A") || ends_with(owner, "lora_B")) && is_adapted(owner_of(owner)))
-    return LoraPart::factor;
-  if (contain(options_.modules_to_save, name)) return LoraPart::saved_module;
+    return LoraTensorKind::factor;
+  if (contains_path(options_.modules_to_save, name)) return LoraTensorKind::saved_module;
   if (options_.bias == LoraBias::all && name.find("bias") != std::string::npos)
-    return LoraPart::bias;
+    return LoraTensorKind::bias;
   if (options_.bias == LoraBias::lora_only && is_adapted(owner) && ends_with(name, "bias"))
-    return LoraPart::bias;
-  return LoraPart::none;
+    return LoraTensorKind::bias;
+  return LoraTensorKind::none;
 }
 
 std::string owner_of(const std::string& name) {
@@ -170,13 +170,13 @@ std::string owner_of(const std::string& name) {
   return dot == std::string::npos ? "" : name.substr(0, dot);
 }
 
-bool contain(const std::vector<std::string>& paths, const std::string& inner) {
+bool contains_path(const std::vector<std::string>& paths, const std::string& inner) {
   return std::any_of(paths.begin(), paths.end(), [&](const std::string& path) {
     return inner == path || starts_with(inner, path + ".");
   });
 }
 
-bool names_path(const std::string& entry, const std::string& path) {
+bool matches_path(const std::string& entry, const std::string& path) {
   if (path == entry || ends_with(path, "." + entry)) return true;
   if (entry.find_first_of("*+?()[]{}|^$\\") == std::string::npos) return false;
   try {

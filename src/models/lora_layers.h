@@ -77,12 +77,12 @@ struct LoraLayer {
 std::vector<LoraLayer> lora_layers(const torch::nn::Module& module);
 
 // The reason why a parameter or buffer of an adapted module belongs to the adapter, if it does.
-enum class LoraPart { none, factor, bias, saved_module };
-class LoraParts {
+enum class LoraTensorKind { none, factor, bias, saved_module };
+class LoraTensorKinds {
  public:
   // `options` must have the paths of modules_to_save.
-  LoraParts(const torch::nn::Module& module, const LoraOptions& options);
-  LoraPart of(const std::string& name) const;
+  LoraTensorKinds(const torch::nn::Module& module, const LoraOptions& options);
+  LoraTensorKind of(const std::string& name) const;
   bool is_adapted(const std::string& path) const { return adapted_.contains(path); }
 
  private:
@@ -93,10 +93,10 @@ class LoraParts {
 // Returns the path of the module that has registered this tensor.
 std::string owner_of(const std::string& name);
 // True if one of the paths is `inner` or the path of a module that contains it.
-bool contain(const std::vector<std::string>& paths, const std::string& inner);
+bool contains_path(const std::vector<std::string>& paths, const std::string& inner);
 
 // True if the entry of target_modules or modules_to_save names this path.
-bool names_path(const std::string& entry, const std::string& path);
+bool matches_path(const std::string& entry, const std::string& path);
 
 // Adds an adapter to each layer that the options name. After that, only the trained parameters
 // require gradients. An entry that matches nothing is an error unless `is_lenient`, which is for

@@ -91,15 +91,15 @@ inline LabelledTokens labelled_tokens(const at::Tensor& hidden, const at::Tensor
   const std::int64_t count = flat.numel() - std::count(label, label + flat.numel(), kIgnoredLabel);
   // The mean over no labels is NaN, and its computation needs a token.
   if (count == 0 || count == flat.numel()) return all;
-  const at::Tensor places = at::empty({count}, at::kLong), labels = at::empty({count}, at::kLong);
-  std::int64_t* place = places.mutable_data_ptr<std::int64_t>();
+  const at::Tensor indices = at::empty({count}, at::kLong), labels = at::empty({count}, at::kLong);
+  std::int64_t* index = indices.mutable_data_ptr<std::int64_t>();
   std::int64_t* kept = labels.mutable_data_ptr<std::int64_t>();
   for (std::int64_t i = 0; i < flat.numel(); ++i) {
     if (label[i] == kIgnoredLabel) continue;
-    *place++ = i;
+    *index++ = i;
     *kept++ = label[i];
   }
-  return {all.hidden.index_select(0, places), labels};
+  return {all.hidden.index_select(0, indices), labels};
 }
 
 // Returns the loss of a model that classifies rows. logits [batch, num_labels]; an empty problem

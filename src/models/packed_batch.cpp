@@ -32,10 +32,10 @@ at::Tensor tensor_of(const std::vector<std::int64_t>& numbers) {
   return tensor;
 }
 
-// The unmasked tokens: their places in [rows, length] and the number in each row. of() returns
+// The unmasked tokens: their indices in [rows, length] and the number in each row. of() returns
 // nullopt if none is masked, or a row does not begin with an unmasked one.
 struct Tokens {
-  std::vector<std::int64_t> places, lengths;
+  std::vector<std::int64_t> indices, lengths;
 
   static std::optional<Tokens> of(const at::Tensor& attention_mask) {
     const at::Tensor mask = attention_mask.to(at::kLong).contiguous();
@@ -43,15 +43,15 @@ struct Tokens {
     const std::int64_t rows = mask.size(0), length = mask.size(1);
     Tokens tokens;
     for (std::int64_t row = 0; row < rows; ++row) {
-      const std::size_t before = tokens.places.size();
-      for (std::int64_t place = row * length; place < (row + 1) * length; ++place) {
-        if (counts[place] != 0) tokens.places.push_back(place);
+      const std::size_t before = tokens.indices.size();
+      for (std::int64_t index = row * length; index < (row + 1) * length; ++index) {
+        if (counts[index] != 0) tokens.indices.push_back(index);
       }
-      const bool begins = tokens.places.size() > before && tokens.places[before] == row * length;
+      const bool begins = tokens.indices.size() > before && tokens.indices[before] == row * length;
       if (!begins) return std::nullopt;
-      tokens.lengths.push_back(static_cast<std::int64_t>(tokens.places.size() - before));
+      tokens.lengths.push_back(static_cast<std::int64_t>(tokens.indices.size() - before));
     }
-    if (tokens.places.empty() || std::ssize(tokens.places) == mask.numel()) return std::nullopt;
+    if (tokens.indices.empty() || std::ssize(tokens.indices) == mask.numel()) return std::nullopt;
     return tokens;
   }
 };
@@ -60,20 +60,20 @@ bool are_in_table(const std::vector<std::int64_t>& ids, std::int64_t rows) {
   return std::all_of(ids.begin(), ids.end(), [&](std::int64_t id) { return id >= 0 && id < rows; });
 }
 
-// Returns the elements of x at these places; x is [rows, length], or [1, length] for all rows.
+// Returns the elements of x at these indices; x is [rows, length], or [1, length] for all rows.
 // Reads by pointer, so that a dry run knows the ids too.
-std::vector<std::int64_t> picked(const at::Tensor& x, const std::vector<std::int64_t>& places) {
+std::vector<std::int64_t> values_at(const at::Tensor& x, const std::vector<std::int64_t>& indices) {
   const at::Tensor whole = x.to(at::kLong).contiguous();
   const std::int64_t* from = whole.const_data_ptr<std::int64_t>();
   std::vector<std::int64_t> numbers;
-  for (const std::int64_t place : places) numbers.push_back(from[place % whole.numel()]);
+  for (const std::int64_t index : indices) numbers.push_back(from[index % whole.numel()]);
   return numbers;
 }
 
-// Returns the columns of the places, which a model uses as positions by default.
-std::vector<std::int64_t> columns(const std::vector<std::int64_t>& places, std::int64_t length) {
+// Returns the columns of the indices, which a model uses as positions by default.
+std::vector<std::int64_t> columns(const std::vector<std::int64_t>& indices, std::int64_t length) {
   std::vector<std::int64_t> numbers;
-  for (const std::int64_t place : places) numbers.push_back(place % length);
+  for (const std::int64_t index : indices) numbers.push_back(index % length);
   return numbers;
 }
 
@@ -82,13 +82,13 @@ bool fits(const at::Tensor* x, const at::Tensor& ids) {
                           (x->size(0) == ids.size(0) || x->size(0) == 1));
 }
 
-std::vector<std::int64_t> all_places(const at::Tensor& x) {
-  std::vector<std::int64_t> places(static_cast<std::size_t>(x.numel()));
-  std::iota(places.begin(), places.end(), 0);
-  return places;
+std::vector<std::int64_t> all_indices(const at::Tensor& x) {
+  std::vector<std::int64_t> indices(static_cast<std::size_t>(x.numel()));
+  std::iota(indices.begin(), indices.end(), 0);
+  return indices;
 }
 
-std::ptrdiff_t labels_in(const std::vector<std::int64_t>& labels) {
+std::ptrdiff_t count_labels(const std::vector<std::int64_t>& labels) {
   return std::ssize(labels) - std::count(labels.begin(), labels.end(), kIgnoredLabel);
 }
 
@@ -122,7 +122,7 @@ void check_bounds(std::span<const std::int64_t> bounds, std::int64_t tokens) {
   }
 }
 
-// `bounds` [rows + 1] are the places where the rows begin, and the end. Copies them to the host.
+// `bounds` [rows + 1] are the indices where the rows begin, and the end. Copies them to the host.
 PackedBatch packed_by_collator(const TensorDict& batch, const at::Tensor& bounds) {
   const at::Tensor* const ids = find(batch, "input_ids");
   if (!ids || ids->dim() != 2 || ids->size(0) != 1)
@@ -163,19 +163,21 @@ std::optional<PackedBatch> PackedBatch::of(const TensorDict& batch, const Tables
     packed[name] = tensor_of(own).unsqueeze(0);
     return are_in_table(own, rows);
   };
-  const auto& places = tokens->places;
+  const auto& indices = tokens->indices;
   const bool are_known =
-      add("input_ids", picked(*ids, places), tables.words) &&
-      add("position_ids", positions ? picked(*positions, places) : columns(places, ids->size(1)),
+      add("input_ids", values_at(*ids, indices), tables.words) &&
+      add("position_ids",
+          positions ? values_at(*positions, indices) : columns(indices, ids->size(1)),
           tables.positions) &&
-      (!types || add("token_type_ids", picked(*types, places), tables.types));
+      (!types || add("token_type_ids", values_at(*types, indices), tables.types));
   if (!are_known) return std::nullopt;
   if (const at::Tensor* const labels = find(batch, "labels")) {
-    const bool are_of_tokens = labels->sizes() == ids->sizes() && is_matrix_of_ids(*labels);
-    const std::vector<std::int64_t> own = are_of_tokens ? picked(*labels, places) : places;
-    if (are_of_tokens && labels_in(own) != labels_in(picked(*labels, all_places(*ids))))
+    const bool are_token_labels = labels->sizes() == ids->sizes() && is_matrix_of_ids(*labels);
+    const std::vector<std::int64_t> own = are_token_labels ? values_at(*labels, indices) : indices;
+    if (are_token_labels &&
+        count_labels(own) != count_labels(values_at(*labels, all_indices(*ids))))
       return std::nullopt;
-    packed["labels"] = are_of_tokens ? tensor_of(own).unsqueeze(0) : *labels;
+    packed["labels"] = are_token_labels ? tensor_of(own).unsqueeze(0) : *labels;
   }
   return packed_of(std::move(packed), std::move(tokens->lengths));
 }

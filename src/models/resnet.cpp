@@ -68,7 +68,7 @@ class ResNetLayer : public torch::nn::Module, public RecomputableLayer {
   }
 
   at::Tensor forward(const at::Tensor& x) {
-    return recomputable([this](const at::Tensor& input) { return compute(input); }, x);
+    return run_recomputable([this](const at::Tensor& input) { return compute(input); }, x);
   }
 
  private:
@@ -131,7 +131,7 @@ ResNetForImageClassification::ResNetForImageClassification(ResNetConfig config)
 }
 
 ModelOutput ResNetForImageClassification::forward(const TensorDict& batch) {
-  return classified((*classifier_)(encoder_->forward(pixels_of(batch))), batch);
+  return classifier_output((*classifier_)(encoder_->forward(pixels_of(batch))), batch);
 }
 
 void ResNetForImageClassification::initialize(const std::vector<std::string>* names) {

@@ -3,9 +3,9 @@
 // proportion to the position, so that products of queries and keys depend on the distance between
 // them.
 //
-//   const RotaryPositions rotary(config.rope_parameters, /*head_size=*/64, /*most positions=*/2048);
+//   const RotaryPositions rotary(config.rope_parameters, /*head_size=*/64, /*max_positions=*/2048);
 //   const Rotation rotation = rotary.at(positions);      // [rows or 1, tokens]
-//   q = rotation.applied(q);                             // [rows, tokens, heads * 64]
+//   q = rotation.apply(q);                               // [rows, tokens, heads * 64]
 //
 // The frequencies are computed on the CPU by the operators that transformers 5.23 uses
 // (modeling_rope_utils.py), so that they are equal to the last bit. at() keeps a copy of them on
@@ -28,12 +28,12 @@ struct Rotation {
   at::Tensor cosines, sines;
 
   // Returns x [rows, tokens, heads * head size] with each head rotated.
-  at::Tensor applied(const at::Tensor& x) const { return ops::rotate(x, cosines, sines); }
+  at::Tensor apply(const at::Tensor& x) const { return ops::rotate(x, cosines, sines); }
 };
 
 class RotaryPositions {
  public:
-  RotaryPositions(const RopeParameters& rope, std::int64_t head_size, std::int64_t most_positions);
+  RotaryPositions(const RopeParameters& rope, std::int64_t head_size, std::int64_t max_positions);
   Rotation at(const at::Tensor& positions) const;
 
  private:

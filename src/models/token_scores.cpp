@@ -10,7 +10,7 @@ namespace hasten {
 namespace {
 
 // Makes the tokens of the text less probable, each once; padding is not a part of the text.
-void penalize_repetition(const TextSoFar& text, float penalty, std::span<float> scores) {
+void penalize_repetition(const TokenSequence& text, float penalty, std::span<float> scores) {
   const auto of_text = text.tokens.subspan(static_cast<std::size_t>(text.padding));
   std::vector<std::int64_t> tokens(of_text.begin(), of_text.end());
   std::sort(tokens.begin(), tokens.end());
@@ -23,7 +23,7 @@ void penalize_repetition(const TextSoFar& text, float penalty, std::span<float> 
 }
 
 // Forbids each token that would complete a sequence of n tokens that the text already has.
-void forbid_repeated(const TextSoFar& text, std::int64_t n, std::span<float> scores) {
+void forbid_repeated_ngrams(const TokenSequence& text, std::int64_t n, std::span<float> scores) {
   const auto& tokens = text.tokens;
   if (std::ssize(tokens) < n) return;
   const auto before = static_cast<std::size_t>(n - 1);
@@ -67,35 +67,35 @@ void keep_top_p(double p, std::span<float> scores) {
 void keep_min_p(double p, std::span<float> scores) {
   const at::Tensor probabilities = at::softmax(tensor_on(scores), 0);
   const float* const probability = probabilities.const_data_ptr<float>();
-  const float least =
+  const float min_probability =
       static_cast<float>(p) * *std::max_element(probability, probability + scores.size());
   for (std::size_t token = 0; token < scores.size(); ++token) {
-    if (probability[token] < least) scores[token] = kForbidden;
+    if (probability[token] < min_probability) scores[token] = kForbidden;
   }
 }
 
 }  // namespace
 
-void ScoreRules::apply(const TextSoFar& text, std::span<float> scores) const {
+void LogitsProcessor::apply(const TokenSequence& text, std::span<float> scores) const {
   if (options_.repetition_penalty != 1)
     penalize_repetition(text, static_cast<float>(options_.repetition_penalty), scores);
   if (options_.no_repeat_ngram_size > 0)
-    forbid_repeated(text, options_.no_repeat_ngram_size, scores);
+    forbid_repeated_ngrams(text, options_.no_repeat_ngram_size, scores);
   forbid_end(text, scores);
   if (options_.do_sample) apply_sampling(scores);
 }
 
-void ScoreRules::forbid_end(const TextSoFar& text, std::span<float> scores) const {
-  const std::int64_t least =
+void LogitsProcessor::forbid_end(const TokenSequence& text, std::span<float> scores) const {
+  const std::int64_t min_length =
       options_.min_new_tokens > 0 ? prompt_length_ + options_.min_new_tokens : options_.min_length;
-  if (std::ssize(text.tokens) >= least) return;
+  if (std::ssize(text.tokens) >= min_length) return;
   for (const std::int64_t token : options_.eos_token_id) {
     if (token >= 0 && token < std::ssize(scores))
       scores[static_cast<std::size_t>(token)] = kForbidden;
   }
 }
 
-void ScoreRules::apply_sampling(std::span<float> scores) const {
+void LogitsProcessor::apply_sampling(std::span<float> scores) const {
   if (options_.temperature != 1) {
     for (float& score : scores) score /= static_cast<float>(options_.temperature);
   }

@@ -10,7 +10,7 @@
 namespace hasten {
 namespace {
 
-bool has_part(const std::string& text, const char* part) {
+bool has_substring(const std::string& text, const char* part) {
   return text.find(part) != std::string::npos;
 }
 
@@ -43,7 +43,8 @@ TrainingTraits* traits_of(torch::nn::Module& module) {
 
 bool is_undecayed_name(const std::string& parameter) {
   const std::string name = lower(parameter);
-  if (has_part(name, "bias") || has_part(name, "layernorm") || has_part(name, "rmsnorm"))
+  if (has_substring(name, "bias") || has_substring(name, "layernorm") ||
+      has_substring(name, "rmsnorm"))
     return true;
   const std::vector<std::string> parts = split(name, '.');
   return std::any_of(parts.begin(), parts.end(), [](const std::string& part) {

@@ -33,7 +33,7 @@ class ViTLayer : public torch::nn::Module, public RecomputableLayer {
     query_ = input("query");
     key_ = input("key");
     value_ = input("value");
-    mixed_ = mixed->register_module("dense", std::make_shared<Projection>(n, n));
+    attention_output_ = mixed->register_module("dense", std::make_shared<Projection>(n, n));
     up_ = add_submodule(*this, "intermediate")
               ->register_module("dense", std::make_shared<Projection>(n, inner));
     down_ = add_submodule(*this, "output")
@@ -44,10 +44,10 @@ class ViTLayer : public torch::nn::Module, public RecomputableLayer {
 
   ops::NormedStream forward(const ops::NormedStream& in, const Norm* next) const {
     if (!is_recomputed()) return compute(in, next, is_training());
-    const auto again = [this, training = is_training()](const at::Tensor& x) {
+    const auto recompute = [this, training = is_training()](const at::Tensor& x) {
       return compute({.stream = x, .normed = {}}, nullptr, training).stream;
     };
-    return {.stream = recomputable(again, in.stream), .normed = {}};
+    return {.stream = run_recomputable(recompute, in.stream), .normed = {}};
   }
 
   // Returns the first norm if the layer before should compute it. A layer that is recomputed keeps
@@ -61,12 +61,12 @@ class ViTLayer : public torch::nn::Module, public RecomputableLayer {
                             bool training) const {
     const auto attend =
         attention_ == AttentionImplementation::eager ? ops::eager_attention : ops::attention;
-    const at::Tensor in = normed_by(*norm_before_, stream);
-    const at::Tensor seen =
+    const at::Tensor in = normalize_stream(*norm_before_, stream);
+    const at::Tensor context =
         attend((*query_)(in), (*key_)(in), (*value_)(in), ops::KeyMask(at::Tensor()), heads_,
                attention_dropout_, training);
-    ops::NormedStream mixed =
-        add_and_normalize(*mixed_, *norm_after_, seen, stream.stream, dropout_, training);
+    ops::NormedStream mixed = add_and_normalize(*attention_output_, *norm_after_, context,
+                                                stream.stream, dropout_, training);
     const at::Tensor wide = activate(activation_, *up_, mixed.normed);
     mixed.normed.reset();  // Only a backward pass needs it now.
     return add_for_next(*down_, next, wide, mixed.stream, dropout_, training);
@@ -76,7 +76,7 @@ class ViTLayer : public torch::nn::Module, public RecomputableLayer {
   std::string activation_;
   double dropout_, attention_dropout_;
   AttentionImplementation attention_;
-  std::shared_ptr<Projection> query_, key_, value_, mixed_, up_, down_;
+  std::shared_ptr<Projection> query_, key_, value_, attention_output_, up_, down_;
   std::shared_ptr<Norm> norm_before_, norm_after_;
 };
 
@@ -138,7 +138,7 @@ ViTForImageClassification::ViTForImageClassification(ViTConfig config)
 }
 
 ModelOutput ViTForImageClassification::forward(const TensorDict& batch) {
-  return classified((*classifier_)(encoder_->forward(pixels_of(batch))), batch);
+  return classifier_output((*classifier_)(encoder_->forward(pixels_of(batch))), batch);
 }
 
 void ViTForImageClassification::initialize(const std::vector<std::string>* names) {

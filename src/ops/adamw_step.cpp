@@ -217,9 +217,9 @@ void adamw(at::TensorList parameters, at::TensorList gradients, at::TensorList e
                            seeds, step_options.learning_rate, step_options.beta1,
                            step_options.beta2, step_options.epsilon, step_options.weight_decay,
                            step_options.gradient_scale, step_options.stochastic_rounding);
-  count_writes(parameters);
-  count_writes(exp_avgs);
-  count_writes(exp_avg_sqs);
+  bump_versions(parameters);
+  bump_versions(exp_avgs);
+  bump_versions(exp_avg_sqs);
 }
 
 namespace {
@@ -240,11 +240,11 @@ void find_touched(const Tensor& exp_avg, const Tensor& exp_avg_sq, std::int64_t 
 
 }  // namespace
 
-Tensor touched_blocks(const Tensor& exp_avg, const Tensor& exp_avg_sq, bool fresh) {
+Tensor touched_blocks(const Tensor& exp_avg, const Tensor& exp_avg_sq, bool is_new) {
   const std::int64_t rows = exp_avg.size(0), columns = columns_of(exp_avg);
   const std::int64_t block = rows_per_block(columns);
   Tensor touched = at::zeros({(rows + block - 1) / block}, at::kByte);
-  if (fresh) return touched;
+  if (is_new) return touched;
   const auto find =
       exp_avg.scalar_type() == at::kFloat ? &find_touched<float> : &find_touched<at::BFloat16>;
   find(exp_avg, exp_avg_sq, block * columns, touched);
@@ -258,7 +258,7 @@ void adamw_rows(const Tensor& parameter, const Tensor& rows, const Tensor& value
                                 touched, step, seed, step_options.learning_rate, step_options.beta1,
                                 step_options.beta2, step_options.epsilon, step_options.weight_decay,
                                 step_options.gradient_scale, step_options.stochastic_rounding);
-  count_writes({parameter, exp_avg, exp_avg_sq});
+  bump_versions({parameter, exp_avg, exp_avg_sq});
 }
 
 }  // namespace hasten::ops

@@ -32,8 +32,8 @@ void adamw(at::TensorList parameters, at::TensorList gradients, at::TensorList e
 
 // A table is processed in blocks of rows of about 16 KiB. Returns bytes [blocks] for moments [rows,
 // ...]. A byte is 0 if its block has never had a gradient: the moments are zero, and only weight
-// decay applies. Without `fresh`, the byte is 1 if the moments have any number other than 0.
-at::Tensor touched_blocks(const at::Tensor& exp_avg, const at::Tensor& exp_avg_sq, bool fresh);
+// decay applies. Without `is_new`, the byte is 1 if the moments have any number other than 0.
+at::Tensor touched_blocks(const at::Tensor& exp_avg, const at::Tensor& exp_avg_sq, bool is_new);
 
 // The table and its moments are contiguous. The gradient is `values` [used, ...] for the rows
 // `rows` [used] int64, ascending and distinct; their blocks become touched.

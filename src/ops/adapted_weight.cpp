@@ -54,23 +54,23 @@ at::Tensor applied(const at::Tensor& x, const at::Tensor& weight, WeightLayout l
 
 at::Tensor adapted_linear(const at::Tensor& x, const at::Tensor& weight,
                           const std::optional<at::Tensor>& bias) {
-  const WithoutAdapters weights_alone;
+  const NoAdaptersGuard weights_alone;
   return applied(x, weight, WeightLayout::out_in, at::linear(x, weight, bias));
 }
 
 at::Tensor adapted_matmul(const at::Tensor& x, const at::Tensor& weight) {
-  const WithoutAdapters weights_alone;
+  const NoAdaptersGuard weights_alone;
   return applied(x, weight, WeightLayout::in_out, at::matmul(x, weight));
 }
 
 at::Tensor adapted_mm(const at::Tensor& x, const at::Tensor& weight) {
-  const WithoutAdapters weights_alone;
+  const NoAdaptersGuard weights_alone;
   return applied(x, weight, WeightLayout::in_out, at::mm(x, weight));
 }
 
 at::Tensor adapted_addmm(const at::Tensor& bias, const at::Tensor& x, const at::Tensor& weight,
                          const at::Scalar& beta, const at::Scalar& alpha) {
-  const WithoutAdapters weights_alone;
+  const NoAdaptersGuard weights_alone;
   const at::Tensor y = at::addmm(bias, x, weight, beta, alpha);
   return alpha.equal(1) ? applied(x, weight, WeightLayout::in_out, y) : y;
 }
@@ -85,18 +85,18 @@ at::Tensor keep_adapter(const at::Tensor& weight, const at::Tensor& transposed) 
 }
 
 at::Tensor adapted_t(const at::Tensor& weight) {
-  const WithoutAdapters weights_alone;
+  const NoAdaptersGuard weights_alone;
   return keep_adapter(weight, at::t(weight));
 }
 
 at::Tensor adapted_transpose(const at::Tensor& weight, std::int64_t first, std::int64_t second) {
-  const WithoutAdapters weights_alone;
+  const NoAdaptersGuard weights_alone;
   const at::Tensor transposed = at::transpose(weight, first, second);
   return first == second ? transposed : keep_adapter(weight, transposed);
 }
 
 at::Tensor adapted_permute(const at::Tensor& weight, at::IntArrayRef dimensions) {
-  const WithoutAdapters weights_alone;
+  const NoAdaptersGuard weights_alone;
   const at::Tensor permuted = at::permute(weight, dimensions);
   const bool swaps = dimensions.size() == 2 && (dimensions[0] == 1 || dimensions[0] == -1);
   return swaps ? keep_adapter(weight, permuted) : permuted;
@@ -146,6 +146,6 @@ bool calls_adapter(const at::Tensor& weight) {
   return adapted(weight) != nullptr && !c10::impl::tls_is_dispatch_key_excluded(kAdapterKey);
 }
 
-WithoutAdapters::WithoutAdapters() : guard_(kAdapterKey) {}
+NoAdaptersGuard::NoAdaptersGuard() : guard_(kAdapterKey) {}
 
 }  // namespace hasten::ops

@@ -59,9 +59,9 @@ inline constexpr c10::DispatchKey kAdapterKey = c10::DispatchKey::DeferredInit;
 bool calls_adapter(const at::Tensor& weight);
 
 // While it exists, this thread computes with the weights alone.
-class WithoutAdapters {
+class NoAdaptersGuard {
  public:
-  WithoutAdapters();
+  NoAdaptersGuard();
 
  private:
   c10::impl::ExcludeDispatchKeyGuard guard_;

@@ -33,7 +33,7 @@ AttentionCall saved_call(AutogradContext* context) {
 struct Attention : torch::autograd::Function<Attention> {
   static Tensor forward(AutogradContext* context, const Tensor& q, const Tensor& k, const Tensor& v,
                         const std::optional<Tensor>& masked, const AttentionCall& call) {
-    const WithoutAutocast without_autocast;
+    const NoAutocastGuard without_autocast;
     const at::AutoDispatchBelowADInplaceOrView below_autograd;
     const Tensor mask = masked.value_or(Tensor());
     const AttentionRows rows = attention_rows(q, k, mask, call.packed);
@@ -48,7 +48,7 @@ struct Attention : torch::autograd::Function<Attention> {
   }
 
   static variable_list backward(AutogradContext* context, variable_list grads) {
-    const WithoutAutocast without_autocast;
+    const NoAutocastGuard without_autocast;
     const auto kept = context->get_saved_variables();
     const Tensor &q = kept[0], &k = kept[1], &v = kept[2], &mask = kept[3], &out = kept[4],
                  &log_sum = kept[5];

@@ -76,7 +76,7 @@ struct BiasGelu : torch::autograd::Function<BiasGelu<Form>> {
   }
 
   static variable_list backward(AutogradContext* context, variable_list grads) {
-    const WithoutAutocast without_autocast;
+    const NoAutocastGuard without_autocast;
     const auto saved = context->get_saved_variables();
     const Tensor &x = saved[0], &bias = saved[1];
     if (needs_second_derivative()) return differentiable_backward(grads[0], x, bias);

@@ -149,7 +149,7 @@ Tensor reference_attention(const Tensor& q, const Tensor& k, const Tensor& v, co
       at::scaled_dot_product_attention(queries, keys, values, bias, p, causal, heads.scale));
 }
 
-Tensor attend_padded(Attend attend, const Tensor& q, const Tensor& k, const Tensor& v,
+Tensor attend_padded(AttentionFunction attend, const Tensor& q, const Tensor& k, const Tensor& v,
                      const KeyMask& mask, const AttentionHeads& heads, double p, bool training) {
   const auto pad = [&](const Tensor& x) { return padded(x, mask.lengths()); };
   const KeyMask tokens(mask_of(mask.lengths()).to(q.device()));

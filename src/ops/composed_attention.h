@@ -31,10 +31,11 @@ Tensor softmax_of_scores(const Tensor& scores, const Tensor& mask, bool causal);
 Tensor softmax_gradient(const Tensor& softmax, const Tensor& gradient);
 
 // A function with the arguments of attention().
-using Attend = Tensor (*)(const Tensor& q, const Tensor& k, const Tensor& v, const KeyMask& mask,
-                          const AttentionHeads& heads, double p, bool training);
+using AttentionFunction = Tensor (*)(const Tensor& q, const Tensor& k, const Tensor& v,
+                                     const KeyMask& mask, const AttentionHeads& heads, double p,
+                                     bool training);
 // Pads packed rows for a function that needs rows of one length, and removes the padding.
-Tensor attend_padded(Attend attend, const Tensor& q, const Tensor& k, const Tensor& v,
+Tensor attend_padded(AttentionFunction attend, const Tensor& q, const Tensor& k, const Tensor& v,
                      const KeyMask& mask, const AttentionHeads& heads, double p, bool training);
 
 }  // namespace hasten::ops

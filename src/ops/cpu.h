@@ -30,7 +30,7 @@ inline bool is_kernel_parameter(const at::Tensor& x) {
 }
 
 // The kernels of a device other than the CPU hold rows of at most this width in registers.
-inline constexpr std::int64_t kWidestRowOfDevice = 16384;
+inline constexpr std::int64_t kMaxDeviceColumns = 16384;
 
 // Returns whether x is on a device other than the CPU that has kernels of hasten's own for this
 // type.
@@ -49,7 +49,7 @@ inline bool has_row_kernels(const at::Tensor& x, at::ScalarType type) {
 // parameters, which must be float and on the same device.
 inline bool fits_row_kernels(const at::Tensor& x, std::initializer_list<at::Tensor> parameters) {
   const bool fits = has_row_kernels(x, x.scalar_type()) &&
-                    (x.device().is_cpu() || (x.dim() > 0 && x.size(-1) <= kWidestRowOfDevice));
+                    (x.device().is_cpu() || (x.dim() > 0 && x.size(-1) <= kMaxDeviceColumns));
   return fits && std::all_of(parameters.begin(), parameters.end(), [&](const at::Tensor& each) {
            return each.device() == x.device() && each.layout() == at::kStrided &&
                   each.scalar_type() == at::kFloat;
@@ -78,7 +78,7 @@ inline at::Tensor bias_of_product(const at::Tensor& x, const at::Tensor& bias) {
 
 // Disables autocast. The kernels rely on an autograd function computing in the types of its inputs,
 // even if autocast is on during the backward pass.
-class WithoutAutocast {
+class NoAutocastGuard {
   c10::impl::ExcludeDispatchKeyGuard guard_{c10::autocast_dispatch_keyset};
 };
 
@@ -134,10 +134,10 @@ void for_rows(const at::Tensor& x, Body body) {
 }
 
 // Limits the parts into which a device other than the CPU divides rows for their sum: at least
-// `rows` rows for each part and at most `most` parts. There are enough parts to occupy the device,
-// and few enough that their sums take little memory and time.
-struct DeviceParts {
-  std::int64_t rows, most;
+// `min_rows` rows for each part and at most `max_parts` parts. There are enough parts to occupy the
+// device, and few enough that their sums take little memory and time.
+struct PartLimits {
+  std::int64_t min_rows, max_parts;
 };
 
 // Sums over rows are computed in parts. The CPU uses at most one part for each thread. Returns
@@ -145,11 +145,12 @@ struct DeviceParts {
 // adds up the parts. The split depends only on the shape and the number of threads, so results are
 // reproducible for that number.
 inline at::Tensor partial_sums(const at::Tensor& x, std::int64_t sums,
-                               DeviceParts of_device = {.rows = 32, .most = 1024}) {
+                               PartLimits of_device = {.min_rows = 32, .max_parts = 1024}) {
   const bool on_cpu = x.device().is_cpu();
-  const std::int64_t rows = on_cpu ? min_rows_per_thread(x.size(-1)) : of_device.rows,
-                     most = on_cpu ? at::get_num_threads() : of_device.most,
-                     parts = std::clamp<std::int64_t>((row_count(x) + rows - 1) / rows, 1, most);
+  const std::int64_t rows = on_cpu ? min_rows_per_thread(x.size(-1)) : of_device.min_rows,
+                     max_parts = on_cpu ? at::get_num_threads() : of_device.max_parts,
+                     parts =
+                         std::clamp<std::int64_t>((row_count(x) + rows - 1) / rows, 1, max_parts);
   const at::TensorOptions options = x.options().dtype(at::kFloat);
   return on_cpu ? at::zeros({parts, sums}, options) : at::empty({parts, sums}, options);
 }

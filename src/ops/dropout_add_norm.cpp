@@ -80,7 +80,7 @@ struct DropoutAddNorm : torch::autograd::Function<DropoutAddNorm> {
   }
 
   static variable_list backward(AutogradContext* context, variable_list grads) {
-    const WithoutAutocast without_autocast;
+    const NoAutocastGuard without_autocast;
     if (needs_second_derivative() || grads[1].defined())
       return differentiable_backward(context, grads[0], grads[1]);
     if (!grads[0].defined()) return variable_list(7);
@@ -90,7 +90,7 @@ struct DropoutAddNorm : torch::autograd::Function<DropoutAddNorm> {
     const Tensor dy = grads[0].contiguous();
     const std::int64_t columns = z.size(-1);
     const Tensor dz = at::empty_like(z), dx = at::empty_like(z),
-                 sums = partial_sums(z, 3 * columns, {.rows = 8, .most = 528});
+                 sums = partial_sums(z, 3 * columns, {.min_rows = 8, .max_parts = 528});
     call_operator<dropout_add_norm_backward_cpu>("hasten::dropout_add_norm_backward", dy, z,
                                                  moments, gamma, dropout.seed, dropout.p, dz, dx,
                                                  sums, dropout.seed_at);

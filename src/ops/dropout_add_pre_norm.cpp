@@ -43,7 +43,7 @@ struct DropoutAddPreNorm : torch::autograd::Function<DropoutAddPreNorm> {
   }
 
   static variable_list backward(AutogradContext* context, variable_list grads) {
-    const WithoutAutocast without_autocast;
+    const NoAutocastGuard without_autocast;
     if (needs_second_derivative() || !grads[1].defined())
       return composed_backward(context, grads[0], grads[1]);
     const auto kept = context->get_saved_variables();
@@ -54,7 +54,7 @@ struct DropoutAddPreNorm : torch::autograd::Function<DropoutAddPreNorm> {
     const auto of_stream =
         grads[0].defined() ? std::make_optional(grads[0].contiguous()) : std::nullopt;
     const Tensor dz = at::empty_like(z), dx = at::empty_like(dy),
-                 sums = partial_sums(z, 3 * columns, {.rows = 8, .most = 528});
+                 sums = partial_sums(z, 3 * columns, {.min_rows = 8, .max_parts = 528});
     call_operator<dropout_add_pre_norm_backward_gpu>("hasten::dropout_add_pre_norm_backward", dy,
                                                      of_stream, z, moments, gamma, dropout.seed,
                                                      dropout.p, dz, dx, sums, dropout.seed_at);

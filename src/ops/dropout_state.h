@@ -15,7 +15,7 @@ namespace hasten::ops {
 struct DropoutState {
   std::int64_t seed = 0;
   double p = 0;  // 0 means that nothing is dropped.
-  // The place of the seed on the device while a graph is recorded (ops/step_seeds.h), otherwise
+  // The slot of the seed on the device while a graph is recorded (ops/step_seeds.h), otherwise
   // unset. The kernels of the graph read the seed there in each replay.
   std::optional<at::Tensor> seed_at = std::nullopt;
 
@@ -35,7 +35,7 @@ inline DropoutState draw_dropout(double p, bool training) {
   TORCH_CHECK(p >= 0 && p <= 1, "dropout: got probability ", p, ", expected [0, 1]");
   if (!training || p == 0) return {};
   const auto seed = static_cast<std::int64_t>(next_seed());
-  return {.seed = seed, .p = p, .seed_at = StepSeeds::recorded_place_of(seed)};
+  return {.seed = seed, .p = p, .seed_at = StepSeeds::recorded_slot_of(seed)};
 }
 
 inline void save(torch::autograd::AutogradContext* context, const DropoutState& dropout) {

@@ -48,12 +48,12 @@ Tensor parameter_gradient(const Tensor& a, const Tensor& b, at::ScalarType type)
 
 // For fewer numbers, LibTorch's sum takes little more time than the launch of its kernel, and it
 // launches one kernel instead of two.
-constexpr std::int64_t kFewestSummed = 4 << 20;
+constexpr std::int64_t kMinKernelSumElements = 4 << 20;
 
 // Returns the sum over the rows of dy in the type of the bias.
 Tensor sum_for_bias(const Tensor& dy, at::ScalarType type) {
-  const bool fits = type == at::kFloat && dy.numel() >= kFewestSummed && dy.is_contiguous() &&
-                    has_device_kernels(dy, dy.scalar_type());
+  const bool fits = type == at::kFloat && dy.numel() >= kMinKernelSumElements &&
+                    dy.is_contiguous() && has_device_kernels(dy, dy.scalar_type());
   return fits ? column_sum(dy) : dy.sum(0, /*keepdim=*/false, type);
 }
 
@@ -61,7 +61,7 @@ struct GpuLinear : torch::autograd::Function<GpuLinear> {
   static Tensor forward(AutogradContext* context, const Tensor& x, const Tensor& weight,
                         const std::optional<Tensor>& bias, const CastParameters& cast,
                         bool transposed) {
-    const WithoutAutocast without_autocast;
+    const NoAutocastGuard without_autocast;
     // A frozen weight needs no x, and x takes most of the memory that a product keeps.
     context->save_for_backward(
         {weight.requires_grad() ? x : Tensor(), x.requires_grad() ? cast.weight : Tensor()});
@@ -75,7 +75,7 @@ struct GpuLinear : torch::autograd::Function<GpuLinear> {
   }
 
   static variable_list backward(AutogradContext* context, variable_list grads) {
-    const WithoutAutocast without_autocast;
+    const NoAutocastGuard without_autocast;
     const auto saved = context->get_saved_variables();
     const Tensor &x = saved[0], &weight = saved[1], &of_result = grads[0];
     auto& data = context->saved_data;

@@ -13,7 +13,7 @@
 namespace hasten::ops {
 namespace {
 
-static_assert(kWidestRowOfDevice == gpu::kMaxHeldColumns);
+static_assert(kMaxDeviceColumns == gpu::kMaxRegisterColumns);
 
 gpu::NumberType number_type(const Tensor& x) {
   TORCH_CHECK(has_row_kernel_type(x.scalar_type()), "hasten's GPU kernels: got ", x.scalar_type(),
@@ -41,7 +41,8 @@ const void* gpu_in(const Tensor& x, const Tensor& like) { return numbers_of<cons
 const float* floats(const Tensor& x) { return x.const_data_ptr<float>(); }
 float* new_floats(const Tensor& x) { return x.mutable_data_ptr<float>(); }
 
-gpu::Decisions gpu_decisions(std::int64_t seed, double p, const std::optional<Tensor>& seed_at) {
+gpu::DropoutDecisions gpu_decisions(std::int64_t seed, double p,
+                                    const std::optional<Tensor>& seed_at) {
   const Dropout dropout = DropoutState{seed, p}.kernel_options();
   return {
       .seed = dropout.seed,

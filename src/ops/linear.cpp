@@ -81,7 +81,7 @@ Tensor product(const Tensor& a, const Tensor& b, const std::optional<Tensor>& bi
 }
 
 Tensor column_sum(const Tensor& x) {
-  const Tensor sums = partial_sums(x, x.size(1), {.rows = 64, .most = 256});
+  const Tensor sums = partial_sums(x, x.size(1), {.min_rows = 64, .max_parts = 256});
   call_operator<column_sum_cpu>("hasten::column_sum", x, sums);
   return total(sums);
 }
@@ -93,7 +93,7 @@ namespace {
 struct Linear : torch::autograd::Function<Linear> {
   static Tensor forward(AutogradContext* context, const Tensor& x, const Tensor& weight,
                         const std::optional<Tensor>& bias, bool transposed) {
-    const WithoutAutocast without_autocast;
+    const NoAutocastGuard without_autocast;
     // A frozen weight does not need x, which is most of the memory that a product keeps.
     context->save_for_backward(
         {weight.requires_grad() ? x : Tensor(), x.requires_grad() ? weight : Tensor()});
@@ -109,7 +109,7 @@ struct Linear : torch::autograd::Function<Linear> {
   }
 
   static variable_list backward(AutogradContext* context, variable_list grads) {
-    const WithoutAutocast without_autocast;
+    const NoAutocastGuard without_autocast;
     const auto saved = context->get_saved_variables();
     const bool transposed = context->saved_data["transposed"].toBool();
     const Tensor &x = saved[0], &weight = saved[1];
@@ -165,7 +165,7 @@ Tensor weight_product(const Tensor& x, const Tensor& weight, const Tensor& bias,
 Tensor adapted_product(const Tensor& x, const Tensor& weight, const Tensor& bias, bool transposed) {
   const auto adapter = adapter_of(weight, transposed ? WeightLayout::in_out : WeightLayout::out_in);
   if (!adapter) return weight_product(x, weight, bias, transposed);
-  const WithoutAdapters weights_alone;
+  const NoAdaptersGuard weights_alone;
   return adapter->apply(x, weight_product(x, weight, bias, transposed));
 }
 

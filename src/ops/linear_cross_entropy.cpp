@@ -14,11 +14,11 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-constexpr std::int64_t kFewestRows = 32, kRowsOfTile = 64;
+constexpr std::int64_t kMinRows = 32, kRowsOfTile = 64;
 // The gradient of the weight is a sum over rows. As a product in float16 it must stay below 65504
 // in each part. The scale of the loss does not change it, because it is computed in the forward
 // pass.
-constexpr std::int64_t kMostHalfRows = 512;
+constexpr std::int64_t kMaxHalfRows = 512;
 
 struct LossOptions {
   std::int64_t ignore_index = -100;
@@ -155,10 +155,10 @@ std::int64_t rows_at_once(const Tensor& hidden, const Tensor& weight) {
   const std::int64_t bytes_of_row =
       std::max<std::int64_t>(1, weight.size(0)) * static_cast<std::int64_t>(hidden.element_size());
   const std::int64_t most = hidden.scalar_type() == at::kHalf && !adds_in_products(hidden)
-                                ? kMostHalfRows
+                                ? kMaxHalfRows
                                 : std::numeric_limits<std::int64_t>::max();
   const std::int64_t fitting =
-      std::min(most, std::max(kFewestRows, traits.bytes_of_logits / bytes_of_row));
+      std::min(most, std::max(kMinRows, traits.bytes_of_logits / bytes_of_row));
   // The parts have equal sizes. They are whole tiles if the device computes products in tiles.
   const std::int64_t rows = std::max<std::int64_t>(1, hidden.size(0));
   const std::int64_t parts = (rows + fitting - 1) / fitting, even = (rows + parts - 1) / parts;
@@ -218,7 +218,7 @@ struct LinearCrossEntropy : torch::autograd::Function<LinearCrossEntropy> {
                         const std::optional<Tensor>& bias, const Tensor& labels,
                         at::ScalarType type, std::int64_t ignore_index, double label_smoothing,
                         bool mean, bool records_gradients) {
-    const WithoutAutocast without_autocast;
+    const NoAutocastGuard without_autocast;
     const LossOptions options{ignore_index, label_smoothing, mean};
     const Requested requested{records_gradients && hidden.requires_grad(),
                               records_gradients && weight.requires_grad(),
@@ -238,7 +238,7 @@ struct LinearCrossEntropy : torch::autograd::Function<LinearCrossEntropy> {
   }
 
   static variable_list backward(AutogradContext* context, variable_list grads) {
-    const WithoutAutocast without_autocast;
+    const NoAutocastGuard without_autocast;
     const auto saved = context->get_saved_variables();
     const Tensor &hidden = saved[0], &weight = saved[1], &bias = saved[2], &labels = saved[3];
     auto& data = context->saved_data;

@@ -123,12 +123,12 @@ void adamw_moments_cpu(at::TensorList parameters, at::TensorList gradients, at::
                        at::TensorList exp_avg_sqs, at::TensorList scales, at::TensorList sq_scales,
                        at::IntArrayRef steps, double learning_rate, double beta1, double beta2,
                        double epsilon, double weight_decay, double gradient_scale) {
-  const AdamWStep how{learning_rate, beta1, beta2, epsilon, weight_decay, gradient_scale};
+  const AdamWStep step_options{learning_rate, beta1, beta2, epsilon, weight_decay, gradient_scale};
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     for_parts_of(parameters[i], gradients[i],
                  adamw_part(moment_of(exp_avgs[i], scales[i], signed_codebook()),
                             moment_of(exp_avg_sqs[i], sq_scales[i], unsigned_codebook()),
-                            kernel_options(how, steps[i])));
+                            kernel_options(step_options, steps[i])));
   }
 }
 
@@ -137,11 +137,11 @@ void adamw_moments_rows_cpu(const Tensor& parameter, const Tensor& rows, const T
                             const Tensor& sq_scale, std::int64_t step, double learning_rate,
                             double beta1, double beta2, double epsilon, double weight_decay,
                             double gradient_scale) {
-  const AdamWStep how{learning_rate, beta1, beta2, epsilon, weight_decay, gradient_scale};
-  for_blocks_of_rows(
-      parameter, rows, values,
-      adamw_part(moment_of(exp_avg, scale, signed_codebook()),
-                 moment_of(exp_avg_sq, sq_scale, unsigned_codebook()), kernel_options(how, step)));
+  const AdamWStep step_options{learning_rate, beta1, beta2, epsilon, weight_decay, gradient_scale};
+  for_blocks_of_rows(parameter, rows, values,
+                     adamw_part(moment_of(exp_avg, scale, signed_codebook()),
+                                moment_of(exp_avg_sq, sq_scale, unsigned_codebook()),
+                                kernel_options(step_options, step)));
 }
 
 void lion_moments_cpu(at::TensorList parameters, at::TensorList gradients, at::TensorList exp_avgs,
@@ -194,47 +194,51 @@ std::int64_t scale_count(std::int64_t elements) {
 }
 
 void adamw_moments(at::TensorList parameters, at::TensorList gradients, const Moments& exp_avgs,
-                   const Moments& exp_avg_sqs, at::IntArrayRef steps, const AdamWStep& how) {
+                   const Moments& exp_avg_sqs, at::IntArrayRef steps,
+                   const AdamWStep& step_options) {
   if (parameters.empty()) return;
   call_operator<adamw_moments_cpu>("hasten::adamw_moments", parameters, gradients, exp_avgs.numbers,
                                    exp_avg_sqs.numbers, exp_avgs.scales, exp_avg_sqs.scales, steps,
-                                   how.learning_rate, how.beta1, how.beta2, how.epsilon,
-                                   how.weight_decay, how.gradient_scale);
-  count_writes(parameters);
+                                   step_options.learning_rate, step_options.beta1,
+                                   step_options.beta2, step_options.epsilon,
+                                   step_options.weight_decay, step_options.gradient_scale);
+  bump_versions(parameters);
   for (const Moments* each : {&exp_avgs, &exp_avg_sqs}) {
-    count_writes(each->numbers);
-    count_writes(each->scales);
+    bump_versions(each->numbers);
+    bump_versions(each->scales);
   }
 }
 
 void adamw_moments_rows(const Tensor& parameter, const Tensor& rows, const Tensor& values,
                         const Moments& exp_avg, const Moments& exp_avg_sq, std::int64_t step,
-                        const AdamWStep& how) {
+                        const AdamWStep& step_options) {
   call_operator<adamw_moments_rows_cpu>(
       "hasten::adamw_moments_rows", parameter, rows, values, exp_avg.numbers[0],
-      exp_avg_sq.numbers[0], exp_avg.scales[0], exp_avg_sq.scales[0], step, how.learning_rate,
-      how.beta1, how.beta2, how.epsilon, how.weight_decay, how.gradient_scale);
-  count_writes({parameter, exp_avg.numbers[0], exp_avg_sq.numbers[0], exp_avg.scales[0],
-                exp_avg_sq.scales[0]});
+      exp_avg_sq.numbers[0], exp_avg.scales[0], exp_avg_sq.scales[0], step,
+      step_options.learning_rate, step_options.beta1, step_options.beta2, step_options.epsilon,
+      step_options.weight_decay, step_options.gradient_scale);
+  bump_versions({parameter, exp_avg.numbers[0], exp_avg_sq.numbers[0], exp_avg.scales[0],
+                 exp_avg_sq.scales[0]});
 }
 
 void lion_moments(at::TensorList parameters, at::TensorList gradients, const Moments& exp_avgs,
-                  const LionStep& how) {
+                  const LionStep& step_options) {
   if (parameters.empty()) return;
   call_operator<lion_moments_cpu>("hasten::lion_moments", parameters, gradients, exp_avgs.numbers,
-                                  exp_avgs.scales, how.learning_rate, how.beta1, how.beta2,
-                                  how.weight_decay);
-  count_writes(parameters);
-  count_writes(exp_avgs.numbers);
-  count_writes(exp_avgs.scales);
+                                  exp_avgs.scales, step_options.learning_rate, step_options.beta1,
+                                  step_options.beta2, step_options.weight_decay);
+  bump_versions(parameters);
+  bump_versions(exp_avgs.numbers);
+  bump_versions(exp_avgs.scales);
 }
 
 void lion_moments_rows(const Tensor& parameter, const Tensor& rows, const Tensor& values,
-                       const Moments& exp_avg, const LionStep& how) {
+                       const Moments& exp_avg, const LionStep& step_options) {
   call_operator<lion_moments_rows_cpu>("hasten::lion_moments_rows", parameter, rows, values,
-                                       exp_avg.numbers[0], exp_avg.scales[0], how.learning_rate,
-                                       how.beta1, how.beta2, how.weight_decay);
-  count_writes({parameter, exp_avg.numbers[0], exp_avg.scales[0]});
+                                       exp_avg.numbers[0], exp_avg.scales[0],
+                                       step_options.learning_rate, step_options.beta1,
+                                       step_options.beta2, step_options.weight_decay);
+  bump_versions({parameter, exp_avg.numbers[0], exp_avg.scales[0]});
 }
 
 }  // namespace hasten::ops

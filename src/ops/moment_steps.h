@@ -36,16 +36,18 @@ std::int64_t scale_count(std::int64_t elements);
 // bfloat16. steps[i] counts from 1. All functions increment the version counters of the tensors
 // that they write.
 void adamw_moments(at::TensorList parameters, at::TensorList gradients, const Moments& exp_avgs,
-                   const Moments& exp_avg_sqs, at::IntArrayRef steps, const AdamWStep& how);
+                   const Moments& exp_avg_sqs, at::IntArrayRef steps,
+                   const AdamWStep& step_options);
 void lion_moments(at::TensorList parameters, at::TensorList gradients, const Moments& exp_avgs,
-                  const LionStep& how);
+                  const LionStep& step_options);
 
 // The same step for a table. Its gradient is `values` [used, ...], for the rows `rows` [used],
 // which are int64, ascending and distinct. The moments belong to one parameter.
 void adamw_moments_rows(const at::Tensor& parameter, const at::Tensor& rows,
                         const at::Tensor& values, const Moments& exp_avg, const Moments& exp_avg_sq,
-                        std::int64_t step, const AdamWStep& how);
+                        std::int64_t step, const AdamWStep& step_options);
 void lion_moments_rows(const at::Tensor& parameter, const at::Tensor& rows,
-                       const at::Tensor& values, const Moments& exp_avg, const LionStep& how);
+                       const at::Tensor& values, const Moments& exp_avg,
+                       const LionStep& step_options);
 
 }  // namespace hasten::ops

@@ -52,7 +52,7 @@ auto call_operator(const char* name, Args&&... args) {
 
 // Increments the version counters. LibTorch's in-place operators do this so that a backward pass
 // throws if a tensor that it saved was overwritten. The kernels run below the code that counts.
-inline void count_writes(at::TensorList tensors) {
+inline void bump_versions(at::TensorList tensors) {
   for (const at::Tensor& x : tensors) {
     if (!x.is_inference()) x.unsafeGetTensorImpl()->bump_version();
   }

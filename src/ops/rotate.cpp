@@ -42,7 +42,7 @@ struct Rotate : torch::autograd::Function<Rotate> {
   }
 
   static variable_list backward(AutogradContext* context, variable_list grads) {
-    const WithoutAutocast without_autocast;
+    const NoAutocastGuard without_autocast;
     const auto saved = context->get_saved_variables();
     return {Rotate::apply(grads[0].contiguous(), saved[0], saved[1],
                           !context->saved_data["backwards"].toBool()),

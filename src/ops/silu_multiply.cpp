@@ -45,7 +45,7 @@ struct SiluMultiply : torch::autograd::Function<SiluMultiply> {
   }
 
   static variable_list backward(AutogradContext* context, variable_list grads) {
-    const WithoutAutocast without_autocast;
+    const NoAutocastGuard without_autocast;
     const auto saved = context->get_saved_variables();
     const Tensor &gate = saved[0], &up = saved[1];
     if (needs_second_derivative()) {

@@ -38,7 +38,7 @@ struct SoftmaxDropout : torch::autograd::Function<SoftmaxDropout> {
   }
 
   static variable_list backward(AutogradContext* context, variable_list grads) {
-    const WithoutAutocast without_autocast;
+    const NoAutocastGuard without_autocast;
     const auto kept = context->get_saved_variables();
     const Tensor &products = kept[0], &log_sum = kept[1], &mask = kept[2];
     const bool causal = context->saved_data["causal"].toBool();
@@ -72,7 +72,7 @@ struct SoftmaxDropout : torch::autograd::Function<SoftmaxDropout> {
 }  // namespace
 
 bool fuses_softmax_dropout(const Tensor& products, const Tensor& mask) {
-  if (products.layout() != at::kStrided || products.size(-1) > kWidestRowOfDevice) return false;
+  if (products.layout() != at::kStrided || products.size(-1) > kMaxDeviceColumns) return false;
   const bool fits_mask =
       !mask.defined() || (mask.device() == products.device() && mask.scalar_type() == at::kFloat);
   return fits_mask && has_device_kernels(products, products.scalar_type());

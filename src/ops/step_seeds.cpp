@@ -14,7 +14,7 @@ namespace hasten::ops {
 namespace {
 
 // A BERT-large draws 73 in each micro-batch.
-constexpr std::int64_t kMostSeeds = 16384;
+constexpr std::int64_t kMaxSeeds = 16384;
 
 std::atomic<StepSeeds*> recorded_seeds = nullptr;
 
@@ -30,7 +30,7 @@ void set_generator_state(const at::Tensor& state) {
   generator.set_state(state);
 }
 
-at::Tensor drawn(std::int64_t count) {
+at::Tensor draw_seeds(std::int64_t count) {
   at::Tensor seeds = at::empty({count}, at::kLong);
   auto* const numbers = seeds.mutable_data_ptr<std::int64_t>();
   std::generate_n(numbers, count, [] { return static_cast<std::int64_t>(next_seed()); });
@@ -40,26 +40,26 @@ at::Tensor drawn(std::int64_t count) {
 }  // namespace
 
 StepSeeds::Recording::Recording(StepSeeds& seeds) : seeds_(seeds), before_(generator_state()) {
-  seeds_.places_ = at::zeros({kMostSeeds}, at::TensorOptions(seeds_.device_).dtype(at::kLong));
-  seeds_.number_of_.clear();
+  seeds_.slots_ = at::zeros({kMaxSeeds}, at::TensorOptions(seeds_.device_).dtype(at::kLong));
+  seeds_.slot_indices_.clear();
   seeds_.count_ = 0;
-  const at::Tensor next = drawn(kMostSeeds);
+  const at::Tensor next = draw_seeds(kMaxSeeds);
   set_generator_state(before_);
   const auto* const numbers = next.const_data_ptr<std::int64_t>();
-  for (std::int64_t i = 0; i < kMostSeeds; ++i) seeds_.number_of_.emplace(numbers[i], i);
+  for (std::int64_t i = 0; i < kMaxSeeds; ++i) seeds_.slot_indices_.emplace(numbers[i], i);
   recorded_seeds = &seeds_;
 }
 
 StepSeeds::Recording::~Recording() {
   recorded_seeds = nullptr;
-  seeds_.number_of_.clear();
+  seeds_.slot_indices_.clear();
   set_generator_state(before_);
 }
 
 void StepSeeds::Recording::check_draws() const {
   const at::Tensor after = generator_state();
   set_generator_state(before_);
-  (void)drawn(seeds_.count_);
+  (void)draw_seeds(seeds_.count_);
   const bool drew_seeds_only = at::equal(generator_state(), after);
   set_generator_state(after);
   if (drew_seeds_only) return;
@@ -71,28 +71,28 @@ void StepSeeds::Recording::check_draws() const {
 
 void StepSeeds::draw() {
   if (count_ == 0) return;
-  at::Tensor seeds = drawn(count_);
+  at::Tensor seeds = draw_seeds(count_);
   if (device_of(device_).traits().copies_from_pinned_memory) seeds = seeds.pin_memory();
-  places_.narrow(0, 0, count_).copy_(seeds, /*non_blocking=*/true);
+  slots_.narrow(0, 0, count_).copy_(seeds, /*non_blocking=*/true);
 }
 
-std::optional<at::Tensor> StepSeeds::recorded_place_of(std::int64_t seed) {
+std::optional<at::Tensor> StepSeeds::recorded_slot_of(std::int64_t seed) {
   StepSeeds* const seeds = recorded_seeds;
-  return seeds == nullptr ? std::nullopt : std::optional(seeds->place_of(seed));
+  return seeds == nullptr ? std::nullopt : std::optional(seeds->slot_of(seed));
 }
 
-at::Tensor StepSeeds::place_of(std::int64_t seed) {
-  const auto found = number_of_.find(seed);
-  if (found == number_of_.end()) {
+at::Tensor StepSeeds::slot_of(std::int64_t seed) {
+  const auto found = slot_indices_.find(seed);
+  if (found == slot_indices_.end()) {
     throw UsageError("device.graph",
                      {.what = "a step in a CUDA graph",
-                      .got = str("a seed of dropout that is not among the next ", kMostSeeds,
+                      .got = str("a seed of dropout that is not among the next ", kMaxSeeds,
                                  " of the default CPU generator"),
                       .expected = "at most this number, and no other random numbers of the host",
                       .hint = "leave out cuda_graph"});
   }
   count_ = std::max(count_, found->second + 1);
-  return places_.select(0, found->second);
+  return slots_.select(0, found->second);
 }
 
 }  // namespace hasten::ops

@@ -1,6 +1,6 @@
 // File: ops/step_seeds.h (internal)
 // The seeds of dropout in a step that a graph repeats. A kernel that gets its seed as a number
-// would drop the same elements in every replay. It therefore reads the seed from a place in device
+// would drop the same elements in every replay. It therefore reads the seed from a slot in device
 // memory.
 //
 //   StepSeeds seeds(device);
@@ -8,7 +8,7 @@
 //   seeds.draw();      // before each replay: the next seeds of LibTorch's default CPU generator
 //
 // A replay uses the seeds that the step would draw if it ran without a graph, in the same order. A
-// function that is recomputed draws the seeds of its first run again, and so uses their places.
+// function that is recomputed draws the seeds of its first run again, and so uses their slots.
 // While a step is recorded, the generator advances as usual. The end of the recording restores its
 // state, because a recorded step has not run.
 //
@@ -50,16 +50,16 @@ class StepSeeds {
   // The number of seeds that the step draws.
   std::int64_t count() const { return count_; }
 
-  // Returns the place of a seed that was just drawn, or nullopt if no step is being recorded.
+  // Returns the slot of a seed that was just drawn, or nullopt if no step is being recorded.
   // Throws UsageError "device.graph" if the step has too many seeds.
-  static std::optional<at::Tensor> recorded_place_of(std::int64_t seed);
+  static std::optional<at::Tensor> recorded_slot_of(std::int64_t seed);
 
  private:
-  at::Tensor place_of(std::int64_t seed);
+  at::Tensor slot_of(std::int64_t seed);
 
   const at::Device device_;
-  at::Tensor places_;                                         // [kMostSeeds] int64 on the device
-  std::unordered_map<std::int64_t, std::int64_t> number_of_;  // key: a seed of the recorded step
+  at::Tensor slots_;                                             // [kMaxSeeds] int64 on the device
+  std::unordered_map<std::int64_t, std::int64_t> slot_indices_;  // key: a seed of the recorded step
   std::int64_t count_ = 0;
 };
 

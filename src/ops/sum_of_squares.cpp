@@ -9,24 +9,24 @@ namespace {
 
 using at::Tensor;
 
-struct Piece {
+struct Chunk {
   const float* data;
   std::int64_t count;
 };
 
 void sum_of_squares_cpu(at::TensorList tensors, const Tensor& total) {
-  constexpr std::int64_t kPiece = 1 << 16;
-  std::vector<Piece> pieces;
+  constexpr std::int64_t kChunkElements = 1 << 16;
+  std::vector<Chunk> chunks;
   for (const Tensor& x : tensors) {
     const float* data = x.const_data_ptr<float>();
-    for (std::int64_t at = 0; at < x.numel(); at += kPiece)
-      pieces.push_back({data + at, std::min(kPiece, x.numel() - at)});
+    for (std::int64_t at = 0; at < x.numel(); at += kChunkElements)
+      chunks.push_back({data + at, std::min(kChunkElements, x.numel() - at)});
   }
-  std::vector<double> sums(pieces.size());
-  at::parallel_for(0, static_cast<std::int64_t>(pieces.size()), 4,
+  std::vector<double> sums(chunks.size());
+  at::parallel_for(0, static_cast<std::int64_t>(chunks.size()), 4,
                    [&](std::int64_t first, std::int64_t last) {
                      for (std::int64_t i = first; i < last; ++i)
-                       sums[i] = kernels().sum_of_squares(pieces[i].data, pieces[i].count);
+                       sums[i] = kernels().sum_of_squares(chunks[i].data, chunks[i].count);
                    });
   double sum = 0;
   for (const double part : sums) sum += part;

@@ -1,5 +1,5 @@
 // The squared 2-norm of many tensors, as the operator `hasten::sum_of_squares`. It is summed in
-// double in pieces of fixed size, so that it does not depend on the number of threads.
+// double in chunks of fixed size, so that it does not depend on the number of threads.
 #pragma once
 
 #include <ATen/core/Tensor.h>

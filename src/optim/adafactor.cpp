@@ -15,7 +15,7 @@ void AdafactorOptions::check() const {
   require_at_least_0(kName, "eps of the scale", std::get<1>(eps_));
   require_option(clip_threshold_ > 0, kName, "clip_threshold", clip_threshold_, "above 0");
   require_option(decay_rate_ <= 0, kName, "decay_rate", decay_rate_, "at most 0");
-  if (beta1_) require_share(kName, "beta1", *beta1_);
+  if (beta1_) require_beta(kName, "beta1", *beta1_);
   if (relative_step_ && lr_ != 0) {
     throw ConfigError("optim.relative-step", {.what = "Adafactor",
                                               .got = str("lr ", lr_, " and relative_step(true)"),
@@ -72,8 +72,8 @@ std::vector<std::int64_t> Adafactor::state_shape(const std::string& tensor,
 at::Tensor Adafactor::learning_rate(const AdafactorOptions& options, const at::Tensor& parameter,
                                     std::int64_t step) {
   const auto steps = static_cast<double>(step);
-  const double most = options.warmup_init() ? 1e-6 * steps : 1e-2;
-  const double lr = options.relative_step() ? std::min(most, 1 / std::sqrt(steps)) : options.lr();
+  const double max_lr = options.warmup_init() ? 1e-6 * steps : 1e-2;
+  const double lr = options.relative_step() ? std::min(max_lr, 1 / std::sqrt(steps)) : options.lr();
   if (!options.scale_parameter()) return at::scalar_tensor(lr, parameter.options());
   return root_mean_square(parameter).clamp_min_(std::get<1>(options.eps())).mul_(lr);
 }

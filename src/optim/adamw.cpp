@@ -7,8 +7,8 @@
 #include <utility>
 
 #include "device/device.h"
+#include "hasten/base/detail/mix_key.h"
 #include "hasten/base/error.h"
-#include "hasten/base/mix_key.h"
 #include "hasten/base/text.h"
 #include "ops/adamw_step.h"
 #include "ops/operator.h"
@@ -94,7 +94,7 @@ void check_parameter(const at::Tensor& parameter, const Options& options) {
 }
 
 // Returns true if a sparse gradient consists of whole rows, which the kernel for tables requires.
-bool is_of_rows(const at::Tensor& gradient, const at::Tensor& parameter) {
+bool is_row_sparse(const at::Tensor& gradient, const at::Tensor& parameter) {
   return gradient.is_sparse() && gradient.sparse_dim() == 1 &&
          gradient.scalar_type() == parameter.scalar_type() && parameter.device().is_cpu() &&
          parameter.is_contiguous();
@@ -138,12 +138,12 @@ ops::AdamWStep step_of(const Options& options, double gradient_scale) {
 // The rows of a table that have had a gradient. The list is valid until something else, such as a
 // loaded checkpoint, writes to the moments.
 struct AdamW::TouchedRows {
-  // Checks whether a tensor is still the same one, with the same content.
-  class Unchanged {
+  // Records a tensor and its version, to check later whether both are still the same.
+  class TensorSnapshot {
    public:
-    explicit Unchanged(const at::Tensor& x)
+    explicit TensorSnapshot(const at::Tensor& x)
         : tensor_(x.getIntrusivePtr()), data_(x.const_data_ptr()), version_(version_of(x)) {}
-    bool describes(const at::Tensor& x) const {
+    bool matches(const at::Tensor& x) const {
       // The weak pointer keeps the address from being reused.
       return version_ >= 0 && tensor_._unsafe_get_target() == x.unsafeGetTensorImpl() &&
              data_ == x.const_data_ptr() && version_ == version_of(x);
@@ -160,11 +160,10 @@ struct AdamW::TouchedRows {
   };
 
   at::Tensor blocks;  // see ops/adamw_step.h
-  std::optional<Unchanged> exp_avg, exp_avg_sq;
+  std::optional<TensorSnapshot> exp_avg, exp_avg_sq;
 
-  bool describes(const State& state) const {
-    return exp_avg && exp_avg->describes(state.exp_avg()) &&
-           exp_avg_sq->describes(state.exp_avg_sq());
+  bool matches(const State& state) const {
+    return exp_avg && exp_avg->matches(state.exp_avg()) && exp_avg_sq->matches(state.exp_avg_sq());
   }
   void remember(const State& state) {
     exp_avg.emplace(state.exp_avg());
@@ -205,21 +204,21 @@ AdamW::~AdamW() = default;
 
 at::Tensor AdamW::step(LossClosure closure) {
   const torch::NoGradGuard no_grad;
-  if (Repeated* const replayed = std::exchange(replayed_, nullptr)) {
+  if (RepeatedAdamWStep* const replayed = std::exchange(replayed_, nullptr)) {
     replayed->count();
     return {};
   }
   at::Tensor loss = call_closure(closure);
   TensorSet seen;  // a tied parameter may appear more than once, also in two groups
-  std::int64_t place = 0;
+  std::int64_t index = 0;
   for (auto& group : param_groups()) {
     check_group(group);
     const auto& options = static_cast<const Options&>(group.options());
     std::unordered_map<at::Device, std::vector<Entry>> by_device;
     for (const at::Tensor& parameter : distinct(group.params(), seen)) {
       if (parameter.grad().defined())
-        by_device[parameter.device()].push_back(entry_of(parameter, place, options));
-      ++place;
+        by_device[parameter.device()].push_back(entry_of(parameter, index, options));
+      ++index;
     }
     for (auto& [device, entries] : by_device) {
       if (device_of(device).traits().adamw == AdamWKernel::hasten) {
@@ -234,7 +233,7 @@ at::Tensor AdamW::step(LossClosure closure) {
   return loss;
 }
 
-AdamW::Entry AdamW::entry_of(const at::Tensor& parameter, std::int64_t place,
+AdamW::Entry AdamW::entry_of(const at::Tensor& parameter, std::int64_t index,
                              const Options& options) {
   const at::Tensor values = parameter.is_non_overlapping_and_dense()
                                 ? parameter
@@ -260,7 +259,7 @@ AdamW::Entry AdamW::entry_of(const at::Tensor& parameter, std::int64_t place,
     state.exp_avg_sq(with_layout_of(values, state.exp_avg_sq(), options.state_dtype()));
   }
   at::Tensor gradient = given;
-  if (!is_of_rows(given, values)) {
+  if (!is_row_sparse(given, values)) {
     const at::Tensor dense = given.layout() == at::kStrided ? given : given.to_dense();
     gradient = with_layout_of(values, dense, values.scalar_type());
   }
@@ -271,7 +270,7 @@ AdamW::Entry AdamW::entry_of(const at::Tensor& parameter, std::int64_t place,
           .fresh = fresh,
           .seed = static_cast<std::int64_t>(
               detail::mix_key(static_cast<std::uint64_t>(options.rounding_seed()),
-                              static_cast<std::uint64_t>(place), 0))};
+                              static_cast<std::uint64_t>(index), 0))};
 }
 
 void AdamW::step_cpu(const std::vector<Entry>& entries, const Options& options) {
@@ -300,7 +299,7 @@ void AdamW::step_rows(const Entry& entry, const ops::AdamWStep& how) {
   const State& state = *entry.state;
   auto& touched = touched_[entry.parameter.unsafeGetTensorImpl()];
   if (!touched) touched = std::make_unique<TouchedRows>();
-  if (!touched->describes(state))
+  if (!touched->matches(state))
     touched->blocks = ops::touched_blocks(state.exp_avg(), state.exp_avg_sq(), entry.fresh);
   const at::Tensor gradient = coalesced(entry.gradient);
   ops::adamw_rows(entry.values, gradient.indices().contiguous(), gradient.values().contiguous(),

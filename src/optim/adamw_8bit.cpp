@@ -28,7 +28,7 @@ void AdamW8bit::check_parameter(const at::Tensor& parameter) const {
 }
 
 at::Tensor AdamW8bit::step(LossClosure closure) {
-  const at::Tensor loss = OptimizerWith::step(std::move(closure));
+  const at::Tensor loss = TypedOptimizer::step(std::move(closure));
   scale_next_step(1.0);
   return loss;
 }
@@ -47,12 +47,13 @@ void AdamW8bit::update(const AdamW8bitOptions& options, const Entries& entries) 
                               .weight_decay = options.weight_decay(),
                               .gradient_scale = has_cpu_parameters ? scale.read() : 1};
   MomentsOnDevice on_device;
-  std::vector<MomentEntry> stepped;
+  std::vector<MomentEntry> moment_entries;
   std::vector<at::Tensor> parameters, gradients;
   std::vector<std::int64_t> steps;
   ops::Moments means, squares;
   for (std::size_t i = 0; i < entries.states.size(); ++i) {
-    const MomentEntry& entry = stepped.emplace_back(entries.parameters[i], entries.gradients[i]);
+    const MomentEntry& entry =
+        moment_entries.emplace_back(entries.parameters[i], entries.gradients[i]);
     ParamState& state = *entries.states[i];
     ops::Moments mean, square;
     const bool quantizes = is_quantized(entry.parameter, options);
@@ -72,7 +73,7 @@ void AdamW8bit::update(const AdamW8bitOptions& options, const Entries& entries) 
     }
   }
   ops::adamw_moments(parameters, gradients, means, squares, steps, how);
-  for (const MomentEntry& entry : stepped) entry.write_back();
+  for (const MomentEntry& entry : moment_entries) entry.write_back();
 }
 
 }  // namespace hasten

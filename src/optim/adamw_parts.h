@@ -37,10 +37,10 @@ struct AdamW::Entry {
 };
 
 // A step of the parameters that have moments. Its learning rate and step counts are tensors.
-class AdamW::Repeated final : public RepeatedStep {
+class AdamW::RepeatedAdamWStep final : public RepeatedStep {
  public:
-  explicit Repeated(AdamW& optimizer);
-  ~Repeated() override;
+  explicit RepeatedAdamWStep(AdamW& optimizer);
+  ~RepeatedAdamWStep() override;
 
   bool can_repeat() const override;
   void write_numbers() override;
@@ -59,7 +59,7 @@ class AdamW::Repeated final : public RepeatedStep {
   struct Member {
     at::Tensor parameter, exp_avg, exp_avg_sq;
     const void* data;    // the parameter's address
-    std::int64_t place;  // its index among the parameters of all groups
+    std::int64_t index;  // counted over the parameters of all groups
     std::int64_t step;   // its step count when this object was made
     // False if it had no gradient in the step that was recorded.
     bool is_stepped = true;
@@ -73,7 +73,7 @@ class AdamW::Repeated final : public RepeatedStep {
 
   AdamWState* state_of(const at::Tensor& parameter) const;
   void add_group(const torch::optim::OptimizerParamGroup& group, TensorSet& seen,
-                 std::int64_t& place);
+                 std::int64_t& index);
   void run_group(Group& group, const torch::optim::OptimizerParamGroup& of,
                  const AdamWOptions& options);
   // Returns the current step counts of a group, with the recorded counts as keys. Returns nullopt

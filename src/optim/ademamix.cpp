@@ -14,7 +14,7 @@ void AdEMAMixOptions::check() const {
   ParamGroupOptions::check();
   require_betas(kName, betas_);
   require_at_least_0(kName, "eps", eps_);
-  require_share(kName, "beta3", beta3_);
+  require_beta(kName, "beta3", beta3_);
   require_at_least_0(kName, "alpha", alpha_);
   require_at_least_0(kName, "t_alpha", static_cast<double>(t_alpha_));
   require_at_least_0(kName, "t_beta3", static_cast<double>(t_beta3_));
@@ -42,8 +42,9 @@ double alpha_at(const AdEMAMixOptions& options, double step) {
 double beta3_at(const AdEMAMixOptions& options, double step) {
   if (options.t_beta3() == 0) return options.beta3();
   const double fast = std::log(std::get<0>(options.betas())), slow = std::log(options.beta3()),
-               share = step / static_cast<double>(options.t_beta3());
-  return std::min(std::exp(fast * slow / ((1 - share) * slow + share * fast)), options.beta3());
+               progress = step / static_cast<double>(options.t_beta3());
+  return std::min(std::exp(fast * slow / ((1 - progress) * slow + progress * fast)),
+                  options.beta3());
 }
 
 }  // namespace

@@ -10,7 +10,7 @@
 namespace hasten {
 
 // True if the rows are known to be distinct and ascending.
-inline bool rows_ascend(const at::Tensor& gradient) {
+inline bool has_ascending_rows(const at::Tensor& gradient) {
   if (!gradient.device().is_cpu() || gradient.sparse_dim() != 1) return false;
   const at::Tensor rows = gradient._indices();
   if (!rows.is_contiguous()) return false;
@@ -20,7 +20,7 @@ inline bool rows_ascend(const at::Tensor& gradient) {
 
 inline at::Tensor coalesced(at::Tensor gradient) {
   if (gradient.is_coalesced()) return gradient;
-  return rows_ascend(gradient) ? gradient._coalesced_(true) : gradient.coalesce();
+  return has_ascending_rows(gradient) ? gradient._coalesced_(true) : gradient.coalesce();
 }
 
 }  // namespace hasten

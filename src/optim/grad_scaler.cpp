@@ -41,14 +41,14 @@ void set_option(LossScale& scale, T GradScalerKwargs::*option, T value) {
                                               .hint = "save it from a scaler that is enabled"});
 }
 
-const at::Tensor& one_in(const TensorDict& state, const char* name) {
+const at::Tensor& scalar_tensor_in(const TensorDict& state, const char* name) {
   const auto found = state.find(name);
   if (found == state.end() || found->second.numel() != 1) throw_bad_state(str("no number ", name));
   return found->second;
 }
 
 double number_in(const TensorDict& state, const char* name) {
-  return one_in(state, name).item<double>();
+  return scalar_tensor_in(state, name).item<double>();
 }
 
 // Reads a whole number of at least 0.

@@ -11,7 +11,8 @@ DeferredScalar clip_to(const Norm& norm, const std::vector<at::Tensor>& trained,
                        torch::optim::Optimizer& optimizer, const GradientClip& clip) {
   if (clip.max_norm > 0) {
     const Norm factor = clip_factor(norm, clip.max_norm);
-    auto* const folding = clip.are_read ? nullptr : dynamic_cast<ScalesGradients*>(&optimizer);
+    auto* const folding =
+        clip.has_readers ? nullptr : dynamic_cast<GradientScalingOptimizer*>(&optimizer);
     if (folding != nullptr) {
       folding->scale_next_step(factor);
     } else {

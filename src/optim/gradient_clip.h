@@ -15,9 +15,9 @@
 namespace hasten {
 
 struct GradientClip {
-  double max_norm = 0;     // 0 leaves the gradients as they are
-  bool on_device = false;  // norm and factor stay on the device until the norm is used
-  bool are_read = true;    // something reads the gradients before the optimizer steps
+  double max_norm = 0;      // 0 leaves the gradients as they are
+  bool on_device = false;   // norm and factor stay on the device until the norm is used
+  bool has_readers = true;  // something reads the gradients before the optimizer steps
 };
 
 // Returns the norm before clipping. If nothing else reads the gradients, an optimizer that supports

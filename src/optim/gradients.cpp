@@ -78,7 +78,7 @@ std::vector<at::Tensor> gradients_of(const std::vector<at::Tensor>& parameters) 
 }
 
 bool is_reading_deferred(const std::vector<at::Tensor>& parameters) {
-  return !parameters.empty() && device_of(parameters.front().device()).traits().reads_scalars_late;
+  return !parameters.empty() && device_of(parameters.front().device()).traits().defers_scalar_reads;
 }
 
 // Multiplies sparse gradients one by one, and all dense ones in one call.

@@ -9,8 +9,8 @@
 namespace hasten {
 namespace {
 
-RepeatsSteps* repeatable(torch::optim::Optimizer& optimizer) {
-  return dynamic_cast<RepeatsSteps*>(&optimizer);
+CapturableOptimizer* repeatable(torch::optim::Optimizer& optimizer) {
+  return dynamic_cast<CapturableOptimizer*>(&optimizer);
 }
 
 // Clears the state that recorded operations, which did not run, have left on the host. The
@@ -18,7 +18,7 @@ RepeatsSteps* repeatable(torch::optim::Optimizer& optimizer) {
 void drop_recorded_gradients(const TrainedObjects& objects) {
   zero_grad(objects.optimizer, /*set_to_none=*/true);
   for (const at::Tensor& each : objects.trained) each.mutable_grad().reset();
-  if (auto* const scaling = dynamic_cast<ScalesGradients*>(&objects.optimizer))
+  if (auto* const scaling = dynamic_cast<GradientScalingOptimizer*>(&objects.optimizer))
     scaling->scale_next_step(1.0);
 }
 
@@ -26,8 +26,8 @@ void drop_recorded_gradients(const TrainedObjects& objects) {
 
 std::string missing_graph_reason(const TrainedObjects& objects) {
   if (repeatable(objects.optimizer) == nullptr)
-    return "an optimizer that does not implement RepeatsSteps, as hasten::AdamW does";
-  if (!device_of(objects.device).traits().reads_scalars_late)
+    return "an optimizer that does not implement CapturableOptimizer, as hasten::AdamW does";
+  if (!device_of(objects.device).traits().defers_scalar_reads)
     return str("a device (", objects.device.str(), ") that has no graphs of operations");
   const std::string hook = unrepeatable_hook(objects.model);
   return hook.empty() ? "" : hook + ", which runs on the host";

@@ -20,6 +20,7 @@
 #include <torch/nn/module.h>
 #include <torch/optim/optimizer.h>
 
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
@@ -38,7 +39,7 @@ namespace hasten {
 struct TrainedObjects {
   at::Device device;
   const torch::nn::Module& model;
-  torch::optim::Optimizer& optimizer;  // it implements RepeatsSteps
+  torch::optim::Optimizer& optimizer;  // it implements CapturableOptimizer
   std::vector<at::Tensor> trained;     // the parameters that the step gives gradients
 };
 
@@ -78,6 +79,9 @@ class StepGraph {
 template <class Operands>
 class GraphsByShape {
  public:
+  // The number of steps before the first graph. In them the optimizer creates its moments, and
+  // libraries allocate their workspaces.
+  static constexpr std::int64_t kWarmupSteps = 3;
   // Each graph keeps the batch and the kernels of a shape.
   static constexpr std::size_t kMaxGraphs = 8;
   // Graphs that are recorded again and again cost more than they save.

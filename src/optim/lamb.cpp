@@ -37,7 +37,7 @@ at::Tensor trust_ratio(const at::Tensor& parameter, const at::Tensor& update, bo
 
 void Lamb::update(const LambOptions& options, const Entries& entries) {
   const auto [beta1, beta2] = options.betas();
-  const auto step = static_cast<double>(entries.count_together());
+  const auto step = static_cast<double>(entries.synchronize_step_counts());
   const double correction1 = options.bias_correction() ? 1 - std::pow(beta1, step) : 1,
                correction2 = options.bias_correction() ? 1 - std::pow(beta2, step) : 1;
   const auto [exp_avgs, exp_avg_sqs] = update_moments(entries, entries.gradients, beta1, beta2);

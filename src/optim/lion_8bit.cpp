@@ -30,11 +30,12 @@ void Lion8bit::update(const Lion8bitOptions& options, const Entries& entries) {
                              .beta2 = beta2,
                              .weight_decay = options.weight_decay()};
   MomentsOnDevice on_device;
-  std::vector<MomentEntry> stepped;
+  std::vector<MomentEntry> moment_entries;
   std::vector<at::Tensor> parameters, gradients;
   ops::Moments momenta;
   for (std::size_t i = 0; i < entries.states.size(); ++i) {
-    const MomentEntry& entry = stepped.emplace_back(entries.parameters[i], entries.gradients[i]);
+    const MomentEntry& entry =
+        moment_entries.emplace_back(entries.parameters[i], entries.gradients[i]);
     ops::Moments momentum;
     add_moment(momentum, name(), "exp_avg", entry.parameter, *entries.states[i],
                is_quantized(entry.parameter, options));
@@ -50,7 +51,7 @@ void Lion8bit::update(const Lion8bitOptions& options, const Entries& entries) {
     }
   }
   ops::lion_moments(parameters, gradients, momenta, how);
-  for (const MomentEntry& entry : stepped) entry.write_back();
+  for (const MomentEntry& entry : moment_entries) entry.write_back();
 }
 
 }  // namespace hasten

@@ -7,10 +7,10 @@
 namespace hasten {
 namespace {
 
-constexpr std::int64_t kStretch = std::int64_t{1} << 22;
+constexpr std::int64_t kChunkSize = std::int64_t{1} << 22;
 constexpr std::int64_t kBlock = ops::kMomentBlock;
 
-at::Tensor on(at::Device device, const float* numbers, std::int64_t count) {
+at::Tensor copy_to_device(at::Device device, const float* numbers, std::int64_t count) {
   return at::from_blob(const_cast<float*>(numbers), {count}, at::kFloat).clone().to(device);
 }
 
@@ -36,7 +36,7 @@ void for_block_rows(const at::Tensor& numbers, const at::Tensor& scales, Body bo
 
 bool has_codes(const ops::Moments& moment) { return moment.numbers[0].scalar_type() == at::kByte; }
 
-at::Tensor stretch_of(const at::Tensor& x, std::int64_t first, std::int64_t count) {
+at::Tensor chunk_of(const at::Tensor& x, std::int64_t first, std::int64_t count) {
   return x.view({-1}).narrow(0, first, count);
 }
 
@@ -52,9 +52,9 @@ at::Tensor scales_of(const ops::Moments& moment, std::int64_t first, std::int64_
 }
 
 template <class Body>
-void for_stretches(std::int64_t count, Body body) {
-  for (std::int64_t first = 0; first < count; first += kStretch)
-    body(first, std::min(kStretch, count - first));
+void for_each_chunk(std::int64_t count, Body body) {
+  for (std::int64_t first = 0; first < count; first += kChunkSize)
+    body(first, std::min(kChunkSize, count - first));
 }
 
 }  // namespace
@@ -63,15 +63,16 @@ const MomentsOnDevice::Map& MomentsOnDevice::map_on(at::Device device, bool has_
   Map& map = (has_sign ? signed_maps_ : unsigned_maps_)[device];
   if (!map.value.defined()) {
     const ops::Codebook& book = has_sign ? ops::signed_codebook() : ops::unsigned_codebook();
-    map = {.value = on(device, book.value, 256), .next = on(device, book.next, 255)};
+    map = {.value = copy_to_device(device, book.value, 256),
+           .next = copy_to_device(device, book.next, 255)};
   }
   return map;
 }
 
 // Returns numbers that the step can change: the moment's own if it is in float, else a copy.
-at::Tensor MomentsOnDevice::decoded(const ops::Moments& moment, std::int64_t first,
-                                    std::int64_t count, bool has_sign) {
-  const at::Tensor given = stretch_of(moment.numbers[0], first, count);
+at::Tensor MomentsOnDevice::decode(const ops::Moments& moment, std::int64_t first,
+                                   std::int64_t count, bool has_sign) {
+  const at::Tensor given = chunk_of(moment.numbers[0], first, count);
   if (!has_codes(moment)) return given;
   const at::Tensor numbers =
       map_on(given.device(), has_sign).value.index_select(0, given.to(at::kInt));
@@ -89,7 +90,7 @@ void MomentsOnDevice::encode(const ops::Moments& moment, std::int64_t first,
                    scale.copy_(block.abs().amax(1, /*keepdim=*/true));
                    block.div_(scale + scale.eq(0));  // a block of zeros is divided by 1
                  });
-  stretch_of(moment.numbers[0], first, numbers.numel())
+  chunk_of(moment.numbers[0], first, numbers.numel())
       .copy_(at::bucketize(numbers, map.next, /*out_int32=*/true, /*right=*/true));
 }
 
@@ -99,11 +100,11 @@ void MomentsOnDevice::adamw(const MomentEntry& entry, const ops::Moments& exp_av
   const auto steps = static_cast<double>(step);
   const double correction1 = 1 - std::pow(how.beta1, steps),
                correction2 = 1 - std::pow(how.beta2, steps);
-  for_stretches(entry.values.numel(), [&](std::int64_t first, std::int64_t count) {
-    const at::Tensor parameter = stretch_of(entry.values, first, count);
-    const at::Tensor gradient = scaled(stretch_of(entry.gradient, first, count), scale);
-    const at::Tensor mean = decoded(exp_avg, first, count, true),
-                     square = decoded(exp_avg_sq, first, count, false);
+  for_each_chunk(entry.values.numel(), [&](std::int64_t first, std::int64_t count) {
+    const at::Tensor parameter = chunk_of(entry.values, first, count);
+    const at::Tensor gradient = scaled(chunk_of(entry.gradient, first, count), scale);
+    const at::Tensor mean = decode(exp_avg, first, count, true),
+                     square = decode(exp_avg_sq, first, count, false);
     mean.mul_(how.beta1).add_(gradient, 1 - how.beta1);
     square.mul_(how.beta2).addcmul_(gradient, gradient, 1 - how.beta2);
     at::Tensor update = square.sqrt().div_(std::sqrt(correction2)).add_(how.epsilon);
@@ -117,10 +118,10 @@ void MomentsOnDevice::adamw(const MomentEntry& entry, const ops::Moments& exp_av
 
 void MomentsOnDevice::lion(const MomentEntry& entry, const ops::Moments& exp_avg,
                            const ops::LionStep& how) {
-  for_stretches(entry.values.numel(), [&](std::int64_t first, std::int64_t count) {
-    const at::Tensor parameter = stretch_of(entry.values, first, count);
-    const at::Tensor gradient = stretch_of(entry.gradient, first, count).to(at::kFloat);
-    const at::Tensor mean = decoded(exp_avg, first, count, true);
+  for_each_chunk(entry.values.numel(), [&](std::int64_t first, std::int64_t count) {
+    const at::Tensor parameter = chunk_of(entry.values, first, count);
+    const at::Tensor gradient = chunk_of(entry.gradient, first, count).to(at::kFloat);
+    const at::Tensor mean = decode(exp_avg, first, count, true);
     const at::Tensor update = mean.mul(how.beta1).add_(gradient, 1 - how.beta1).sign_();
     step_parameter(parameter, 1 - how.learning_rate * how.weight_decay, update, -how.learning_rate);
     mean.mul_(how.beta2).add_(gradient, 1 - how.beta2);

@@ -48,7 +48,7 @@ void MuonAdamW::check_step() const {
 void MuonAdamW::update(const MuonAdamWOptions& options, const Entries& entries) {
   if (options.use_muon()) return muon_step(options.muon(), entries);
   const auto [beta1, beta2] = options.betas();
-  const auto step = static_cast<double>(entries.count_together());
+  const auto step = static_cast<double>(entries.synchronize_step_counts());
   entries.decay(options);
   const auto [exp_avgs, exp_avg_sqs] = update_moments(entries, entries.gradients, beta1, beta2);
   std::vector<at::Tensor> denominators = at::_foreach_sqrt(exp_avg_sqs);

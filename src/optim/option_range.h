@@ -29,13 +29,13 @@ inline void require_at_least_0(const char* optimizer, const char* option, double
   require_option(value >= 0, optimizer, option, value, "at least 0");
 }
 
-inline void require_share(const char* optimizer, const char* option, double value) {
+inline void require_beta(const char* optimizer, const char* option, double value) {
   require_option(value >= 0 && value < 1, optimizer, option, value, "at least 0 and below 1");
 }
 
 inline void require_betas(const char* optimizer, const std::tuple<double, double>& betas) {
-  require_share(optimizer, "beta1", std::get<0>(betas));
-  require_share(optimizer, "beta2", std::get<1>(betas));
+  require_beta(optimizer, "beta1", std::get<0>(betas));
+  require_beta(optimizer, "beta2", std::get<1>(betas));
 }
 
 }  // namespace hasten

@@ -64,8 +64,8 @@ class MomentsOnDevice {
     at::Tensor value, next;
   };
   const Map& map_on(at::Device device, bool has_sign);
-  at::Tensor decoded(const ops::Moments& moment, std::int64_t first, std::int64_t count,
-                     bool has_sign);
+  at::Tensor decode(const ops::Moments& moment, std::int64_t first, std::int64_t count,
+                    bool has_sign);
   void encode(const ops::Moments& moment, std::int64_t first, const at::Tensor& numbers,
               bool has_sign);
 

@@ -24,14 +24,14 @@ void visit_averaging(OptionVisitor& option, Averaging& averaging) {
   option("weight_lr_power", averaging.weight_lr_power);
 }
 
-// The learning rate of a step, and the share of its weights in the mean.
-struct AveragedStep {
-  double lr, share;
+// The learning rate of a step, and the weight of its parameters in the mean.
+struct AveragingStep {
+  double lr, weight;
 };
 
 // The sum of the averaging weights so far is stored in the states, so that a resumed run has it.
-AveragedStep next_step(const ParamGroupOptions& options, const Averaging& averaging,
-                       std::int64_t step, const std::vector<ParamState*>& states) {
+AveragingStep next_step(const ParamGroupOptions& options, const Averaging& averaging,
+                        std::int64_t step, const std::vector<ParamState*>& states) {
   const auto k = static_cast<double>(step), warmup = static_cast<double>(averaging.warmup_steps);
   const double lr = options.lr() * (k <= warmup ? k / warmup : 1);
   double highest = lr, sum = 0;
@@ -44,7 +44,7 @@ AveragedStep next_step(const ParamGroupOptions& options, const Averaging& averag
     state->numbers["lr_max"] = highest;
     state->numbers["weight_sum"] = sum + weight;
   }
-  return {.lr = lr, .share = sum + weight > 0 ? weight / (sum + weight) : 0};
+  return {.lr = lr, .weight = sum + weight > 0 ? weight / (sum + weight) : 0};
 }
 
 // Moves parameters towards the weights without averaging ("z"), or away from them.
@@ -120,9 +120,9 @@ void ScheduleFree<Options>::check_step() const {
 template <class Options>
 void ScheduleFree<Options>::update(const Options& options,
                                    const StatefulOptimizer::Entries& entries) {
-  const std::int64_t count = entries.count_together();
+  const std::int64_t count = entries.synchronize_step_counts();
   const std::vector<at::Tensor> zs = entries.state_from_parameters("z");
-  const AveragedStep step = next_step(options, options.averaging(), count, entries.states);
+  const AveragingStep step = next_step(options, options.averaging(), count, entries.states);
   std::vector<at::Tensor> updates;
   if constexpr (std::is_same_v<Options, ScheduleFreeAdamWOptions>) {
     const double beta2 = std::get<1>(options.betas());
@@ -138,9 +138,9 @@ void ScheduleFree<Options>::update(const Options& options,
     updates = entries.gradients_with(options.weight_decay());
   }
   // Moves the trained weights directly, without computing the mean.
-  at::_foreach_lerp_(entries.parameters, zs, step.share);
+  at::_foreach_lerp_(entries.parameters, zs, step.weight);
   at::_foreach_add_(entries.parameters, updates,
-                    step.lr * (options.interpolation() * (1 - step.share) - 1));
+                    step.lr * (options.interpolation() * (1 - step.weight) - 1));
   at::_foreach_add_(zs, updates, -step.lr);
 }
 

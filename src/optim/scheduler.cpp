@@ -19,7 +19,7 @@ constexpr double kPi = std::numbers::pi;
 
 // A linear warm-up from 0, then `after(progress)`. Progress grows from 0 to 1, and beyond 1 if
 // training continues.
-Factor warmed_up(double warmup, double total, std::function<double(double)> after) {
+Factor with_warmup(double warmup, double total, std::function<double(double)> after) {
   return [=, after = std::move(after)](std::int64_t step) {
     const auto s = static_cast<double>(step);
     if (s < warmup) return s / std::max(1.0, warmup);
@@ -32,7 +32,7 @@ double half_wave(double cycles, double progress) {
 }
 
 // Returns min_lr as a share of the base rate, from whichever kwarg sets it.
-double least_share(SchedulerType type, const Kwargs& kwargs, double base_lr) {
+double min_lr_ratio_of(SchedulerType type, const Kwargs& kwargs, double base_lr) {
   if (kwargs.has("min_lr") == kwargs.has("min_lr_rate"))
     refuse_schedule_kwargs(type, kwargs.has("min_lr") ? "both min_lr and min_lr_rate" : "neither",
                            "one of min_lr and min_lr_rate");
@@ -66,8 +66,8 @@ Factor inverse_sqrt(const SchedulerOptions& options) {
 }
 
 Factor cosine_warmup_with_min_lr(const SchedulerOptions& options, double base_lr) {
-  const double least =
-      least_share(SchedulerType::cosine_warmup_with_min_lr, options.kwargs, base_lr);
+  const double min_ratio =
+      min_lr_ratio_of(SchedulerType::cosine_warmup_with_min_lr, options.kwargs, base_lr);
   const double cycles = options.kwargs.number("num_cycles", 0.5);
   const double warmup = options.num_warmup_steps, total = options.num_training_steps;
   const bool from_rate = options.kwargs.has("warmup_lr_rate");
@@ -78,19 +78,19 @@ Factor cosine_warmup_with_min_lr(const SchedulerOptions& options, double base_lr
       return from_rate ? start + (1 - start) * s / std::max(1.0, warmup - 1)
                        : (s + 1) / std::max(1.0, warmup);
     const double progress = (s - warmup + 1) / std::max(1.0, total - warmup);
-    return std::max(0.0, half_wave(cycles, progress) * (1 - least) + least);
+    return std::max(0.0, half_wave(cycles, progress) * (1 - min_ratio) + min_ratio);
   };
 }
 
 // The warm-up of warmup_stable_decay, from 0 to 1 as progress goes from 0 to 1.
-double rise(const std::string& shape, double progress) {
+double warmup_factor(const std::string& shape, double progress) {
   if (shape == "linear") return progress;
   if (shape == "cosine") return 0.5 * (1 - std::cos(kPi * progress));
   return 1 - std::sqrt(1 - progress);
 }
 
 // The decay of warmup_stable_decay, from 1 to 0; a cosine ends at 0 if `cycles` is 0.5.
-double fall(const std::string& shape, double progress, double cycles) {
+double decay_factor(const std::string& shape, double progress, double cycles) {
   if (shape == "linear") return 1 - progress;
   if (shape == "cosine") return half_wave(cycles, progress);
   return 1 - std::sqrt(progress);
@@ -105,7 +105,8 @@ Factor warmup_stable_decay(const SchedulerOptions& options) {
   const double warmup = options.num_warmup_steps, decay = kwargs.number("num_decay_steps", 0);
   const double stable = kwargs.number(
       "num_stable_steps", static_cast<double>(options.num_training_steps) - warmup - decay);
-  const double least = kwargs.number("min_lr_ratio", 0), cycles = kwargs.number("num_cycles", 0.5);
+  const double min_ratio = kwargs.number("min_lr_ratio", 0),
+               cycles = kwargs.number("num_cycles", 0.5);
   const std::string up = kwargs.text("warmup_type", "linear"),
                     down = kwargs.text("decay_type", "cosine");
   for (const std::string& shape : {up, down}) {
@@ -114,14 +115,14 @@ Factor warmup_stable_decay(const SchedulerOptions& options) {
   }
   return [=](std::int64_t step) {
     const auto s = static_cast<double>(step);
-    const auto above_least = [&](double factor) {
-      return std::max(0.0, factor * (1 - least) + least);
+    const auto above_min = [&](double factor) {
+      return std::max(0.0, factor * (1 - min_ratio) + min_ratio);
     };
-    if (s < warmup) return above_least(rise(up, s / std::max(1.0, warmup)));
+    if (s < warmup) return above_min(warmup_factor(up, s / std::max(1.0, warmup)));
     if (s < warmup + stable) return 1.0;
     if (s < warmup + stable + decay)
-      return above_least(fall(down, (s - warmup - stable) / std::max(1.0, decay), cycles));
-    return least;
+      return above_min(decay_factor(down, (s - warmup - stable) / std::max(1.0, decay), cycles));
+    return min_ratio;
   };
 }
 
@@ -140,12 +141,13 @@ Factor schedule_factor(SchedulerType type, const SchedulerOptions& options, doub
       };
     case SchedulerType::cosine: {
       const double cycles = kwargs.number("num_cycles", 0.5);
-      return warmed_up(warmup, total,
-                       [=](double progress) { return std::max(0.0, half_wave(cycles, progress)); });
+      return with_warmup(warmup, total, [=](double progress) {
+        return std::max(0.0, half_wave(cycles, progress));
+      });
     }
     case SchedulerType::cosine_with_restarts: {
       const double cycles = kwargs.number("num_cycles", 1);
-      return warmed_up(warmup, total, [=](double progress) {
+      return with_warmup(warmup, total, [=](double progress) {
         return progress >= 1
                    ? 0.0
                    : std::max(0.0, 0.5 * (1 + std::cos(kPi * std::fmod(cycles * progress, 1.0))));
@@ -156,14 +158,14 @@ Factor schedule_factor(SchedulerType type, const SchedulerOptions& options, doub
     case SchedulerType::constant:
       return [](std::int64_t) { return 1.0; };
     case SchedulerType::constant_with_warmup:
-      return warmed_up(warmup, warmup, [](double) { return 1.0; });
+      return with_warmup(warmup, warmup, [](double) { return 1.0; });
     case SchedulerType::inverse_sqrt:
       return inverse_sqrt(options);
     case SchedulerType::cosine_with_min_lr: {
-      const double least = least_share(type, kwargs, base_lr),
+      const double min_ratio = min_lr_ratio_of(type, kwargs, base_lr),
                    cycles = kwargs.number("num_cycles", 0.5);
-      return warmed_up(warmup, total, [=](double progress) {
-        return std::max(0.0, half_wave(cycles, progress) * (1 - least) + least);
+      return with_warmup(warmup, total, [=](double progress) {
+        return std::max(0.0, half_wave(cycles, progress) * (1 - min_ratio) + min_ratio);
       });
     }
     case SchedulerType::cosine_warmup_with_min_lr:

@@ -24,7 +24,7 @@ void StableAdamWOptions::visit(OptionVisitor& option) {
 
 void StableAdamW::update(const StableAdamWOptions& options, const Entries& entries) {
   const auto [beta1, beta2] = options.betas();
-  const auto step = static_cast<double>(entries.count_together());
+  const auto step = static_cast<double>(entries.synchronize_step_counts());
   // The bias correction is part of the decay rate.
   const auto debiased = [step](double beta) {
     return (std::pow(beta, step) - beta) / (std::pow(beta, step) - 1);

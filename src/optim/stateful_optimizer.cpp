@@ -244,7 +244,7 @@ void StatefulOptimizer::Entries::decay(const ParamGroupOptions& options) const {
     at::_foreach_mul_(parameters, 1 - options.lr() * options.weight_decay());
 }
 
-std::int64_t StatefulOptimizer::Entries::count_together() const {
+std::int64_t StatefulOptimizer::Entries::synchronize_step_counts() const {
   std::int64_t highest = 1;
   for (const ParamState* each : states) highest = std::max(highest, each->step);
   for (ParamState* each : states) each->step = highest;

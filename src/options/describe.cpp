@@ -48,7 +48,7 @@ std::string to_text(const Origin& origin) {
   }
 }
 
-bool Option::in_limits() const {
+bool Option::is_in_limits() const {
   const Value value = get();
   if (const auto* words = std::get_if<std::vector<std::string>>(&value);
       words && !choices.empty()) {
@@ -117,10 +117,10 @@ Option& Option::refused_choices(const std::vector<std::string>& words, const std
   return *this;
 }
 
-Option& Option::not_yet_choices(std::vector<std::string> words, std::string hint) {
-  choices_not_yet = std::move(words);
-  not_yet_hint = std::move(hint);
-  std::erase_if(choices, [&](const auto& word) { return contains(choices_not_yet, word); });
+Option& Option::unimplemented_choices(std::vector<std::string> words, std::string hint) {
+  choices_unimplemented = std::move(words);
+  unimplemented_hint = std::move(hint);
+  std::erase_if(choices, [&](const auto& word) { return contains(choices_unimplemented, word); });
   return *this;
 }
 
@@ -140,7 +140,7 @@ Option& Option::former_name(std::string former, std::optional<double> below) {
 }
 
 Option& Option::not_supported(std::string why) {
-  status = Status::not_yet;
+  status = Status::unimplemented;
   reason = std::move(why);
   return *this;
 }

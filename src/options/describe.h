@@ -13,7 +13,7 @@
 //     d("rate", &Run::rate, "Step size.").above(0);
 //     d("steps", &Run::steps, "How many steps.").at_least(1).former_name("iterations");
 //     d("fast", &Run::fast, "Skip the checks.");
-//     d.not_yet<bool>("warp", "needs an engine");           // a known name; setting it is an error
+//     d.unimplemented<bool>("warp", "needs an engine");  // a known name; setting it is an error
 //   }
 //
 //   Run run;
@@ -47,9 +47,9 @@ namespace hasten::config {
 
 enum class Status {
   supported,
-  not_yet,    // Setting it is the error "config.not-supported".
-  refused,    // The same error, for a name that hasten does not need or handles differently.
-  no_effect,  // Setting it has no effect and gives a notice.
+  unimplemented,  // Setting it is the error "config.not-supported".
+  refused,        // The same error, for a name that hasten does not need or handles differently.
+  no_effect,      // Setting it has no effect and gives a notice.
 };
 
 enum class Kind { boolean, integer, number, text, choice, list, kwargs };
@@ -75,12 +75,13 @@ struct Option {
   std::string group;
   std::string help;
   Kind kind = Kind::text;
-  std::vector<std::string> choices;          // For a choice, and for a list of choices.
-  std::vector<std::string> choices_not_yet;  // Known words that are not supported yet.
+  std::vector<std::string> choices;                // For a choice, and for a list of choices.
+  std::vector<std::string> choices_unimplemented;  // Known words that are not supported yet.
   // Known words that are not supported, each with the word to use instead.
   std::vector<std::pair<std::string, std::string>> choices_refused;
-  // The words to use instead of choices_not_yet. If empty, the message lists the supported values.
-  std::string not_yet_hint;
+  // The words to use instead of choices_unimplemented. If empty, the message lists the supported
+  // values.
+  std::string unimplemented_hint;
   // Other words for a choice, as {word, choice}: {"true", "all"}.
   std::vector<std::pair<std::string, std::string>> aliases;
   std::vector<FormerName> former_names;
@@ -101,7 +102,7 @@ struct Option {
   bool is_default() const { return get() == default_value; }
   // Returns true if the value is allowed: a number must be finite and within the limits, and every
   // word of a list must be one of the choices.
-  bool in_limits() const;
+  bool is_in_limits() const;
   // The allowed values, for messages: "a number above 0", "true or false", "one of no, steps,
   // epoch".
   std::string expected() const;
@@ -112,15 +113,15 @@ struct Option {
   Option& at_most(double value);
   Option& below(double value);
   Option& one_of(std::vector<std::string> words);
-  // Sets choices_not_yet, and removes these words from the choices.
-  Option& not_yet_choices(std::vector<std::string> words, std::string hint = "");
+  // Sets choices_unimplemented, and removes these words from the choices.
+  Option& unimplemented_choices(std::vector<std::string> words, std::string hint = "");
   // Adds to choices_refused.
   Option& refused_choices(const std::vector<std::string>& words, const std::string& hint);
   Option& alias(std::string word, std::string means);
   // For a list of texts that may contain commas, such as commands of a shell.
   Option& keep_commas();
   Option& former_name(std::string former, std::optional<double> below = std::nullopt);
-  // Sets Status::not_yet with this reason.
+  // Sets Status::unimplemented with this reason.
   Option& not_supported(std::string why);
 };
 
@@ -248,8 +249,8 @@ class Describer {
   // Adds a known name without a field. T is its type (AnyText for any type). A value equal to the
   // default has no effect.
   template <class T>
-  Option& not_yet(std::string name, std::string reason, T default_value = T{}) {
-    return add_without_field(std::move(name), std::move(default_value), Status::not_yet,
+  Option& unimplemented(std::string name, std::string reason, T default_value = T{}) {
+    return add_without_field(std::move(name), std::move(default_value), Status::unimplemented,
                              std::move(reason));
   }
   template <class T>

@@ -48,9 +48,9 @@ Value value_in(const YAML::Node& node, const std::string& name, const std::strin
   }
   Kwargs kwargs;
   for (const auto& entry : node) {
-    const std::string key = scalar(entry.first), place = yaml_place(entry.first, name);
-    const auto [first, fresh] = places.emplace(key, place);
-    if (!fresh) throw_duplicate(place, key, first->second);
+    const std::string key = scalar(entry.first), place = yaml_location(entry.first, name);
+    const auto [first, inserted] = places.emplace(key, place);
+    if (!inserted) throw_duplicate(place, key, first->second);
     if (!entry.second.IsNull()) kwargs.set(key, scalar(entry.second));
   }
   return kwargs;
@@ -59,9 +59,9 @@ Value value_in(const YAML::Node& node, const std::string& name, const std::strin
 // --- JSON
 
 // Finds the places of the keys of a JSON text, because the parser does not report them.
-class JsonPlaces {
+class JsonKeyLocator {
  public:
-  JsonPlaces(const std::string& text, const std::string& name) : text_(text), name_(name) {
+  JsonKeyLocator(const std::string& text, const std::string& name) : text_(text), name_(name) {
     for (std::size_t at = 0; at < text.size(); ++at) {
       if (text[at] == '\n') line_ends_.push_back(at);
     }
@@ -124,7 +124,7 @@ Value value_in(const nlohmann::ordered_json& value) {
 }
 
 nlohmann::ordered_json load_json(const std::string& text, const std::string& name,
-                                 const JsonPlaces& places) {
+                                 const JsonKeyLocator& places) {
   try {
     return parse_strict_json<nlohmann::ordered_json>(text);
   } catch (const JsonError& error) {
@@ -167,11 +167,11 @@ std::vector<Assignment> read_yaml(const std::string& text, const std::string& na
   std::vector<Assignment> assignments;
   std::map<std::string, std::string> places;
   for (const auto& entry : root) {
-    const std::string where = yaml_place(entry.first, name);
+    const std::string where = yaml_location(entry.first, name);
     if (!entry.first.IsScalar()) throw_no_map(where);
     const std::string& key = entry.first.Scalar();
-    const auto [first, fresh] = places.emplace(key, where);
-    if (!fresh) throw_duplicate(where, key, first->second);
+    const auto [first, inserted] = places.emplace(key, where);
+    if (!inserted) throw_duplicate(where, key, first->second);
     Assignment& assignment = assignments.emplace_back();
     assignment.key = key;
     assignment.value = value_in(entry.second, name, where, assignment.places);
@@ -181,7 +181,7 @@ std::vector<Assignment> read_yaml(const std::string& text, const std::string& na
 }
 
 std::vector<Assignment> read_json(const std::string& text, const std::string& name) {
-  const JsonPlaces places(text, name);
+  const JsonKeyLocator places(text, name);
   const nlohmann::ordered_json root = load_json(text, name, places);
   if (!root.is_object()) throw_no_map(name);
   const auto positions = places.keys();

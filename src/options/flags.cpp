@@ -67,8 +67,8 @@ class FlagReader {
       case Kind::boolean:
         return add(flag.name, next_is_boolean(*option) ? words_[at_++] : std::string("true"));
       case Kind::list:
-        if (option->keeps_commas) return append(flag.name, following(*option, flag.name));
-        return add(flag.name, following(*option, flag.name));
+        if (option->keeps_commas) return append(flag.name, next_items(*option, flag.name));
+        return add(flag.name, next_items(*option, flag.name));
       default:
         return add(flag.name, next(*option, flag.name));
     }
@@ -114,7 +114,7 @@ class FlagReader {
     return words_[at_++];
   }
 
-  std::vector<std::string> following(const Option& option, const std::string& name) {
+  std::vector<std::string> next_items(const Option& option, const std::string& name) {
     std::vector<std::string> items;
     do {
       if (option.keeps_commas) {

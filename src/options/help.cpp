@@ -101,8 +101,8 @@ std::string head(const std::vector<std::string>& titles) {
 
 std::string meaning(const Option& option) {
   std::string text = option.help;
-  if (!option.choices_not_yet.empty())
-    text += " Not yet: " + join(option.choices_not_yet, ", ") + ".";
+  if (!option.choices_unimplemented.empty())
+    text += " Not yet: " + join(option.choices_unimplemented, ", ") + ".";
   std::vector<std::string> refused;
   for (const auto& [word, hint] : option.choices_refused) refused.push_back(word);
   if (!refused.empty()) text += " Not supported: " + join(refused, ", ") + ".";
@@ -209,7 +209,7 @@ std::string help_text(const OptionTable& table, int width) {
     }
     out += entry(option, width);
   }
-  const std::string later = names_of_status(table, Status::not_yet, width);
+  const std::string later = names_of_status(table, Status::unimplemented, width);
   if (!later.empty()) out += "\nKnown, not supported yet\n" + later;
   const std::string refused = names_of_status(table, Status::refused, width);
   if (!refused.empty()) out += "\nKnown, not supported\n" + refused;
@@ -252,7 +252,7 @@ std::string reference_text(const OptionTable& table) {
       "\n`adamw_torch`, `adamw_torch_fused`, `lion_32bit` and `adamax` take none. `adafactor` uses "
       "learning_rate, not\na rate of its own.\n";
   out += of_status(
-      table, Status::not_yet, "Known, not supported yet",
+      table, Status::unimplemented, "Known, not supported yet",
       "Setting one to a value other than its default is the error `config.not-supported`.");
   out += of_status(
       table, Status::refused, "Known, not supported",
@@ -262,11 +262,11 @@ std::string reference_text(const OptionTable& table) {
   return out;
 }
 
-std::string resolved_text(const std::vector<ResolvedValue>& values, Show show) {
+std::string resolved_text(const std::vector<ResolvedValue>& values, ValueFilter filter) {
   std::vector<std::pair<std::string, std::string>> lines;
   std::size_t widest = 0;
   for (const ResolvedValue& value : values) {
-    if (show == Show::changed && value.value == value.default_value) continue;
+    if (filter == ValueFilter::changed && value.value == value.default_value) continue;
     lines.emplace_back(yaml_line(value), to_text(value.origin));
     widest = std::max(widest, std::min<std::size_t>(lines.back().first.size(), 48));
   }

@@ -7,7 +7,7 @@ namespace hasten::config {
 namespace {
 
 using ArgumentDescriber = Describer<TrainingArguments>;
-using MaybeFlag = std::optional<bool>;
+using OptionalFlag = std::optional<bool>;
 using Words = std::vector<std::string>;
 
 constexpr std::string_view kTrackers =
@@ -21,12 +21,12 @@ constexpr const char* kWholeModel =
 
 void describe_later_names(ArgumentDescriber& d) {
   d.group("Known, not supported yet");
-  d.not_yet<AnyText>(
+  d.unimplemented<AnyText>(
       "parallelism_config",
       "processes divide the data, and each holds the whole model: start them with hasten launch");
-  d.not_yet<AnyText>("fsdp", kWholeModel);
-  d.not_yet<AnyText>("fsdp_config", "see fsdp");
-  d.not_yet<AnyText>("deepspeed", kWholeModel);
+  d.unimplemented<AnyText>("fsdp", kWholeModel);
+  d.unimplemented<AnyText>("fsdp_config", "see fsdp");
+  d.unimplemented<AnyText>("deepspeed", kWholeModel);
 }
 
 void describe_refused_names(ArgumentDescriber& d) {
@@ -76,7 +76,7 @@ void describe_hub_names(ArgumentDescriber& d) {
       "nothing is sent to a hub; to publish a model, upload the folder output_dir";
   d.no_effect<bool>("push_to_hub", hub);
   d.no_effect<AnyText>("hub_token", hub);
-  d.no_effect<MaybeFlag>("hub_private_repo", hub);
+  d.no_effect<OptionalFlag>("hub_private_repo", hub);
   d.no_effect<AnyText>("hub_model_id", hub);
   d.no_effect<AnyText>("hub_strategy", hub, {"every_save"});
   d.no_effect<bool>("hub_always_push", hub);
@@ -91,9 +91,10 @@ void describe_hub_names(ArgumentDescriber& d) {
 }  // namespace
 
 void describe_unsupported_optimizers(Option& optim) {
-  optim.not_yet_choices({"adamw_torch_4bit", "ademamix_8bit", "rmsprop_bnb_8bit"},
-                        "use adamw_8bit, whose states take 2 bytes a parameter, or adafactor, "
-                        "which keeps almost none");
+  optim.unimplemented_choices(
+      {"adamw_torch_4bit", "ademamix_8bit", "rmsprop_bnb_8bit"},
+      "use adamw_8bit, whose states take 2 bytes a parameter, or adafactor, "
+      "which keeps almost none");
   const auto refuse_paged = [&](const char* paged, const std::string& instead) {
     optim.refused_choices({paged}, "use " + instead +
                                        " with offload_optimizer_states, which keeps all states in "

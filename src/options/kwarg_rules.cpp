@@ -28,8 +28,8 @@ constexpr std::string_view kSmallStatesHelp =
     "Keep the states of parameters with fewer elements in float.";
 
 // Returns the rule of a number below 1 that is at least 0 or, with `above`, more than 0.
-KwargRule share(std::string_view owner, std::string_view name, std::string_view default_text,
-                std::string_view help, bool above = false) {
+KwargRule fraction_rule(std::string_view owner, std::string_view name,
+                        std::string_view default_text, std::string_view help, bool above = false) {
   KwargRule rule{owner, name, default_text, help};
   rule.below = 1;
   rule.above = above;
@@ -80,13 +80,14 @@ bool allowed(const KwargRule& rule, const KwargValue& value) {
   return !rule.whole || value.number() == std::floor(value.number());
 }
 
-struct EvaluatedDefaults {
+struct MetricScheduleDefaults {
   std::string_view factor, threshold, threshold_mode, min_lr;
   bool divides = false;  // The schedule also divides by the factor, which must not be 0.
 };
 
 // Returns the rules of the keys that both metric-driven schedules have.
-std::vector<KwargRule> evaluated_rules(std::string_view owner, const EvaluatedDefaults& defaults) {
+std::vector<KwargRule> metric_schedule_rules(std::string_view owner,
+                                             const MetricScheduleDefaults& defaults) {
   return {
       {owner,
        "mode",
@@ -95,8 +96,8 @@ std::vector<KwargRule> evaluated_rules(std::string_view owner, const EvaluatedDe
        0,
        false,
        {"min", "max"}},
-      share(owner, "factor", defaults.factor, "Multiply the rate by this number.",
-            defaults.divides),
+      fraction_rule(owner, "factor", defaults.factor, "Multiply the rate by this number.",
+                    defaults.divides),
       {owner, "patience", "10", "Wait for more than this many evaluations without an improvement.",
        0, true},
       {owner, "threshold", defaults.threshold, "Set the least improvement that counts."},
@@ -205,8 +206,8 @@ const std::vector<KwargRule>& schedule_rules() {
   static const std::vector<KwargRule> all = [] {
     std::vector<KwargRule> joined = rules;
     for (const std::vector<KwargRule>& more :
-         {evaluated_rules("reduce_lr_on_plateau", {"0.1", "1e-4", "rel", "0"}),
-          evaluated_rules("greedy", {"0.95", "1e-6", "abs", "0.001", true}), greedy_rules()})
+         {metric_schedule_rules("reduce_lr_on_plateau", {"0.1", "1e-4", "rel", "0"}),
+          metric_schedule_rules("greedy", {"0.95", "1e-6", "abs", "0.001", true}), greedy_rules()})
       joined.insert(joined.end(), more.begin(), more.end());
     return joined;
   }();
@@ -232,7 +233,7 @@ const std::vector<KwargRule>& optimizer_rules() {
        true},
       {"adafactor", "decay_rate", "-0.8",
        "Set the exponent of the step by which means of squares decay; at most 0.", -100},
-      share("adafactor", "beta1", "no momentum", "Keep this share of the last update."),
+      fraction_rule("adafactor", "beta1", "no momentum", "Keep this share of the last update."),
       state_rule("adamw_torch"),
       rounding_rule("adamw_torch"),
       state_rule("adamw_torch_fused"),
@@ -240,23 +241,26 @@ const std::vector<KwargRule>& optimizer_rules() {
       {"adagrad", "lr_decay", "0", "Divide the rate by 1 + this number times the step."},
       {"adagrad", "initial_accumulator_value", "0", "Start the sums of squares here."},
       {"adagrad", "eps", "1e-10", kEpsHelp},
-      share("ademamix", "beta1", "adam_beta1", "Set the decay rate of the fast mean of gradients."),
-      share("ademamix", "beta2", "adam_beta2",
-            "Set the decay rate of the mean of squared gradients."),
-      share("ademamix", "beta3", "0.9999", "Set the decay rate of the slow mean of gradients."),
+      fraction_rule("ademamix", "beta1", "adam_beta1",
+                    "Set the decay rate of the fast mean of gradients."),
+      fraction_rule("ademamix", "beta2", "adam_beta2",
+                    "Set the decay rate of the mean of squared gradients."),
+      fraction_rule("ademamix", "beta3", "0.9999",
+                    "Set the decay rate of the slow mean of gradients."),
       {"ademamix", "alpha", "5", "Set the weight of the slow mean."},
       {"ademamix", "eps", "adam_epsilon", kEpsHelp},
       {"ademamix", "t_alpha", "0", "Raise alpha to its value over this many steps.", 0, true},
       {"ademamix", "t_beta3", "0", "Raise beta3 to its value over this many steps.", 0, true},
-      share("rmsprop", "alpha", "0.99", "Set the decay rate of the mean of squared gradients."),
+      fraction_rule("rmsprop", "alpha", "0.99",
+                    "Set the decay rate of the mean of squared gradients."),
       {"rmsprop", "eps", "1e-8", kEpsHelp},
       {"rmsprop", "momentum", "0", "Keep this share of the last update."},
       {"rmsprop", "centered", "false", "Divide by the deviation of the gradients from their mean.",
        0, false, kBooleans},
       {"schedule_free_adamw", "r", "0", kWeightHelp},
       {"schedule_free_adamw", "weight_lr_power", "2", kWeightPowerHelp},
-      share("schedule_free_sgd", "momentum", "0.9",
-            "Set the share of the mean in the weights to train.", true),
+      fraction_rule("schedule_free_sgd", "momentum", "0.9",
+                    "Set the share of the mean in the weights to train.", true),
       {"schedule_free_sgd", "r", "0", kWeightHelp},
       {"schedule_free_sgd", "weight_lr_power", "2", kWeightPowerHelp},
       {"stable_adamw", "decouple_lr", "false",
@@ -281,7 +285,7 @@ const std::vector<KwargRule>& optimizer_rules() {
        0,
        false,
        {"strong_wolfe"}},
-      share("muon", "momentum", "0.95", "Keep this share of the mean of gradients."),
+      fraction_rule("muon", "momentum", "0.95", "Keep this share of the mean of gradients."),
       {"muon", "nesterov", "true", "Use Nesterov's momentum.", 0, false, kBooleans},
       {"muon", "ns_steps", "5", "Make this many iterations of Newton and Schulz.", 0, true},
       {"muon",

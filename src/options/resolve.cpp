@@ -45,7 +45,7 @@ std::string key_as_written(const Origin& origin, const std::string& key) {
   }
 }
 
-std::string key_with_place(const Origin& origin, const std::string& key) {
+std::string key_with_location(const Origin& origin, const std::string& key) {
   const bool names_itself = origin.source != Origin::Source::file;
   return names_itself ? key_as_written(origin, key) : origin.where + ": " + key;
 }
@@ -79,7 +79,7 @@ void throw_not_supported(const std::string& what, const std::string& hint) {
 
 namespace {
 
-using Winners = std::map<Option*, const Assignment*>;
+using EffectiveAssignments = std::map<Option*, const Assignment*>;
 
 const FormerName* former_name(const Option& option, const std::string& key) {
   for (const FormerName& former : option.former_names) {
@@ -94,32 +94,33 @@ std::string quoted(const Value& value) { return "'" + to_text(value) + "'"; }
 void check_one_name(const Option& option, const Assignment& first, const Assignment& second) {
   if (first.key == second.key) return;
   throw ConfigError("config.contradiction",
-                    {.what = key_with_place(second.origin, second.key) + " and " +
+                    {.what = key_with_location(second.origin, second.key) + " and " +
                              key_as_written(first.origin, first.key) + " set the same option",
                      .hint = "keep " + key_as_written(second.origin, option.name)});
 }
 
-Winners find_winners(OptionTable& table, const std::vector<std::vector<Assignment>>& sources) {
-  Winners winners;
+EffectiveAssignments find_effective_assignments(
+    OptionTable& table, const std::vector<std::vector<Assignment>>& sources) {
+  EffectiveAssignments effective;
   for (const auto& source : sources) {
-    Winners here;
+    EffectiveAssignments here;
     for (const Assignment& assignment : source) {
       Option* option = table.find(assignment.key);
       if (!option) throw_unknown(table, assignment.key, assignment.origin);
-      const auto [found, fresh] = here.emplace(option, &assignment);
-      if (!fresh) check_one_name(*option, *found->second, assignment);
+      const auto [found, inserted] = here.emplace(option, &assignment);
+      if (!inserted) check_one_name(*option, *found->second, assignment);
       found->second = &assignment;
     }
-    for (const auto& [option, assignment] : here) winners[option] = assignment;
+    for (const auto& [option, assignment] : here) effective[option] = assignment;
   }
-  return winners;
+  return effective;
 }
 
 [[noreturn]] void throw_bad_value(const Option& option, const Assignment& assignment,
                                   const std::string& code) {
   const auto* text = std::get_if<std::string>(&assignment.value);
   const auto near = text ? nearest(*text, option.choices) : std::nullopt;
-  throw ConfigError(code, {.what = key_with_place(assignment.origin, assignment.key),
+  throw ConfigError(code, {.what = key_with_location(assignment.origin, assignment.key),
                            .got = quoted(assignment.value),
                            .expected = option.expected(),
                            .hint = did_you_mean(near)});
@@ -131,16 +132,16 @@ void check_choice(const Option& option, const Assignment& assignment) {
   if (const auto* text = std::get_if<std::string>(&assignment.value)) words = {*text};
   if (const auto* list = std::get_if<std::vector<std::string>>(&assignment.value)) words = *list;
   for (const std::string& word : words) {
-    for (const std::string& later : option.choices_not_yet) {
+    for (const std::string& later : option.choices_unimplemented) {
       if (word != later) continue;
-      throw_not_supported(key_with_place(assignment.origin, assignment.key) + " " + word,
-                          option.not_yet_hint.empty()
+      throw_not_supported(key_with_location(assignment.origin, assignment.key) + " " + word,
+                          option.unimplemented_hint.empty()
                               ? "supported values are " + join(option.choices, ", ")
-                              : option.not_yet_hint);
+                              : option.unimplemented_hint);
     }
     for (const auto& [refused, hint] : option.choices_refused) {
       if (word == refused)
-        throw_refused(key_with_place(assignment.origin, assignment.key) + " " + word, hint);
+        throw_refused(key_with_location(assignment.origin, assignment.key) + " " + word, hint);
     }
   }
 }
@@ -161,12 +162,12 @@ void check_former(const Option& option, const Assignment& assignment,
   const auto* number = std::get_if<double>(&value);
   if (former->below && number && *number >= *former->below) {
     throw ConfigError("config.out-of-range",
-                      {.what = key_with_place(assignment.origin, assignment.key),
+                      {.what = key_with_location(assignment.origin, assignment.key),
                        .got = quoted(assignment.value),
                        .expected = "a number below " + str(*former->below),
                        .hint = "use the current name, " + option.name});
   }
-  notices.push_back(key_with_place(assignment.origin, assignment.key) + " is a former name of " +
+  notices.push_back(key_with_location(assignment.origin, assignment.key) + " is a former name of " +
                     option.name);
 }
 
@@ -179,7 +180,7 @@ void apply(Option& option, const Assignment& assignment, std::vector<std::string
   check_choice(option, assignment);
   if (!option.set(apply_alias(option, assignment.value)))
     throw_bad_value(option, assignment, "config.bad-value");
-  if (!option.in_limits()) throw_bad_value(option, assignment, "config.out-of-range");
+  if (!option.is_in_limits()) throw_bad_value(option, assignment, "config.out-of-range");
   check_former(option, assignment, notices);
 }
 
@@ -188,14 +189,14 @@ void apply(Option& option, const Assignment& assignment, std::vector<std::string
 std::string display_name(const Option& option) {
   const auto source = option.origin.source;
   const bool written = source != Origin::Source::default_value && source != Origin::Source::derived;
-  return written ? key_with_place(option.origin, option.name) : option.name;
+  return written ? key_with_location(option.origin, option.name) : option.name;
 }
 
 }  // namespace
 
 void check_limits(const OptionTable& table) {
   for (const Option& option : table.options()) {
-    if (option.in_limits()) continue;
+    if (option.is_in_limits()) continue;
     throw ConfigError("config.out-of-range", {.what = display_name(option),
                                               .got = to_text(option.get()),
                                               .expected = option.expected()});
@@ -205,7 +206,8 @@ void check_limits(const OptionTable& table) {
 void check_status(const OptionTable& table, std::vector<std::string>& notices) {
   for (const Option& option : table.options()) {
     if (option.status == Status::supported || option.is_default()) continue;
-    if (option.status == Status::not_yet) throw_not_supported(display_name(option), option.reason);
+    if (option.status == Status::unimplemented)
+      throw_not_supported(display_name(option), option.reason);
     if (option.status == Status::refused) throw_refused(display_name(option), option.reason);
     notices.push_back(display_name(option) + " is ignored: " + option.reason);
   }
@@ -213,11 +215,11 @@ void check_status(const OptionTable& table, std::vector<std::string>& notices) {
 
 void resolve(OptionTable& table, const std::vector<std::vector<Assignment>>& sources,
              std::vector<std::string>& notices) {
-  const Winners winners = find_winners(table, sources);
+  const EffectiveAssignments effective = find_effective_assignments(table, sources);
   // Follows the order of the table, so that the same input always reports the same error first.
   for (Option& option : table.options()) {
-    if (const auto won = winners.find(&option); won != winners.end())
-      apply(option, *won->second, notices);
+    if (const auto found = effective.find(&option); found != effective.end())
+      apply(option, *found->second, notices);
   }
 }
 

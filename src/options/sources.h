@@ -88,7 +88,7 @@ const std::vector<std::string>& internal_variables();
 // The key as its source writes it: "--seed", "HASTEN_SEED", "seed".
 std::string key_as_written(const Origin& origin, const std::string& key);
 // The key with its place: "--seed", "HASTEN_SEED", "train.yaml:3: seed".
-std::string key_with_place(const Origin& origin, const std::string& key);
+std::string key_with_location(const Origin& origin, const std::string& key);
 
 // Returns the known name that is closest to a key, or hasten's name for a name from another program
 // ("lr", "epochs"). Returns nullopt if no name is close.

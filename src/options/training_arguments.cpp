@@ -22,11 +22,11 @@ std::string checkpoint(const std::string& text) {
 
 }  // namespace
 
-std::vector<Derived> derive(TrainingArguments& arguments) {
-  std::vector<Derived> derived;
+std::vector<DerivedValue> derive(TrainingArguments& arguments) {
+  std::vector<DerivedValue> derived;
   const Environment environment = whole_environment();
-  arguments.output_dir = with_home(environment, arguments.output_dir);
-  arguments.logging_dir = with_home(environment, arguments.logging_dir);
+  arguments.output_dir = expand_home(environment, arguments.output_dir);
+  arguments.logging_dir = expand_home(environment, arguments.logging_dir);
   arguments.resume_from_checkpoint = checkpoint(arguments.resume_from_checkpoint);
   if (!arguments.do_eval && arguments.eval_strategy != IntervalStrategy::no) {
     arguments.do_eval = true;

@@ -162,8 +162,8 @@ void precision(ArgumentDescriber& d) {
     "the CPU, where they are in host memory already.");
   d("cuda_graph", &TrainingArguments::cuda_graph,
     "Start all kernels of a step with one call. Helps where the host is slower than the GPU. Needs "
-    "AdamW and one process. If unset, for models of hasten's own whose batches keep one shape; with "
-    "true, rows are padded to a few lengths, and a run that cannot do so says why.");
+    "AdamW and one process. If unset, for models of hasten's own whose batches keep one shape; "
+    "with true, rows are padded to a few lengths, and a run that cannot do so says why.");
   d("full_determinism", &TrainingArguments::full_determinism,
     "Use only deterministic kernels, which are slower.");
   d("seed", &TrainingArguments::seed, "Set the seed of weights, dropout and data order.")
@@ -200,7 +200,7 @@ void logging(ArgumentDescriber& d) {
     "metrics.csv, mlflow sends to the server of MLFLOW_TRACKING_URI; all means all that can be "
     "used.")
       .one_of({"none", "all", "tensorboard", "jsonl", "csv", "mlflow"})
-      .not_yet_choices(config::unsupported_trackers());
+      .unimplemented_choices(config::unsupported_trackers());
   d("logging_dir", &TrainingArguments::logging_dir,
     "Write the files of trackers to this folder. If unset, the variable TENSORBOARD_LOGGING_DIR, "
     "or "

@@ -13,7 +13,7 @@
 namespace hasten::config {
 namespace {
 
-void check_one_floor(std::string_view owner, const Kwargs& kwargs) {
+void check_min_lr(std::string_view owner, const Kwargs& kwargs) {
   const bool rate = kwargs.has("min_lr"), share = kwargs.has("min_lr_rate");
   if (rate != share) return;
   const std::string what =
@@ -22,7 +22,7 @@ void check_one_floor(std::string_view owner, const Kwargs& kwargs) {
   throw_conflict(what, "use --lr_scheduler_kwargs min_lr_rate=0.1");
 }
 
-void check_evaluated_schedule(const TrainingArguments& arguments) {
+void check_metric_schedule(const TrainingArguments& arguments) {
   const std::string owner(name_of(arguments.lr_scheduler_type));
   const Kwargs& kwargs = arguments.lr_scheduler_kwargs;
   if (arguments.eval_strategy == IntervalStrategy::no) {
@@ -45,7 +45,7 @@ void check_schedule_kwargs(const TrainingArguments& arguments) {
   switch (arguments.lr_scheduler_type) {
     case SchedulerType::cosine_with_min_lr:
     case SchedulerType::cosine_warmup_with_min_lr:
-      return check_one_floor(owner, kwargs);
+      return check_min_lr(owner, kwargs);
     case SchedulerType::polynomial:
       if (kwargs.number("lr_end", 1e-7) < arguments.learning_rate) return;
       throw_conflict("polynomial: lr_end " + str(kwargs.number("lr_end", 1e-7)) +
@@ -54,7 +54,7 @@ void check_schedule_kwargs(const TrainingArguments& arguments) {
       break;
     case SchedulerType::reduce_lr_on_plateau:
     case SchedulerType::greedy:
-      return check_evaluated_schedule(arguments);
+      return check_metric_schedule(arguments);
     default:
       return;
   }
@@ -178,7 +178,7 @@ void check_precision(const TrainingArguments& arguments) {
 
 // A checkpoint can be the best one only if it was evaluated, so an evaluation must happen at every
 // save.
-void check_saves_meet_evaluations(const TrainingArguments& arguments) {
+void check_saves_match_evaluations(const TrainingArguments& arguments) {
   if (arguments.save_strategy == SaveStrategy::best) return;
   const auto save = name_of(arguments.save_strategy), eval = name_of(arguments.eval_strategy);
   if (save != eval) {
@@ -216,7 +216,7 @@ void check_best(const TrainingArguments& arguments) {
     throw_conflict("save_strategy best needs metric_for_best_model",
                    "use --metric_for_best_model loss");
   }
-  if (arguments.load_best_model_at_end) check_saves_meet_evaluations(arguments);
+  if (arguments.load_best_model_at_end) check_saves_match_evaluations(arguments);
   if (arguments.prediction_loss_only && !arguments.metric_for_best_model.empty() &&
       !ends_with(arguments.metric_for_best_model, "loss")) {
     throw_conflict("metric_for_best_model " + arguments.metric_for_best_model +

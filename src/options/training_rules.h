@@ -4,7 +4,8 @@
 // The keys of their maps are in options/kwarg_rules.h.
 //
 //   check_contradictions(arguments);
-//   for (const Derived& each : derive(arguments)) std::cout << each.name << " from " << each.from;
+//   for (const DerivedValue& each : derive(arguments))
+//     std::cout << each.name << " from " << each.from;
 //
 // Throws ConfigError "config.*". Thread rule: constants and pure functions.
 #pragma once
@@ -39,12 +40,12 @@ struct GraphConflict {
 HASTEN_INTERNAL_API GraphConflict graph_conflict(const TrainingArguments& arguments);
 
 // A value that follows from another one.
-struct Derived {
+struct DerivedValue {
   std::string name;
   std::string from;
 };
 // Fills in the values that follow from others, and returns them. The arguments must have passed
 // check_contradictions().
-std::vector<Derived> derive(TrainingArguments& arguments);
+std::vector<DerivedValue> derive(TrainingArguments& arguments);
 
 }  // namespace hasten::config

@@ -16,7 +16,7 @@ namespace hasten::config {
 namespace {
 
 // Removes spaces around the text, and a leading "+".
-std::string_view digits_of(std::string_view text) {
+std::string_view trim_number(std::string_view text) {
   text = trim(text);
   if (text.size() > 1 && text[0] == '+' && text[1] != '-') text.remove_prefix(1);
   return text;
@@ -89,11 +89,11 @@ std::optional<bool> parse_bool(std::string_view text) {
 }
 
 std::optional<std::int64_t> parse_integer(std::string_view text) {
-  return hasten::parse_number<std::int64_t>(digits_of(text));
+  return hasten::parse_number<std::int64_t>(trim_number(text));
 }
 
 std::optional<double> parse_finite(std::string_view text) {
-  const auto value = hasten::parse_number<double>(digits_of(text));
+  const auto value = hasten::parse_number<double>(trim_number(text));
   return value && std::isfinite(*value) ? value : std::nullopt;
 }
 

@@ -2,7 +2,7 @@
 // Looks up variables in an Environment.
 //
 //   config::variable_of(environment, "HF_HOME");     // an empty text if it is not set
-//   config::with_home(environment, "~/runs");        // "/root/runs"
+//   config::expand_home(environment, "~/runs");      // "/root/runs"
 //
 // Thread rule: pure functions. They throw only if memory runs out.
 #pragma once
@@ -21,7 +21,7 @@ inline std::string variable_of(const Environment& environment, const std::string
 }
 
 // Replaces a leading ~ with the home folder.
-inline std::string with_home(const Environment& environment, const std::string& path) {
+inline std::string expand_home(const Environment& environment, const std::string& path) {
   const std::string home = variable_of(environment, "HOME");
   if (home.empty() || (path != "~" && !starts_with(path, "~/"))) return path;
   return home + path.substr(1);

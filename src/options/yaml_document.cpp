@@ -46,7 +46,7 @@ void throw_duplicate(const std::string& where, const std::string& key, const std
                                              .hint = "the first is at " + first});
 }
 
-std::string yaml_place(const YAML::Node& node, const std::string& name) {
+std::string yaml_location(const YAML::Node& node, const std::string& name) {
   return str(name, ':', node.Mark().line + 1);
 }
 

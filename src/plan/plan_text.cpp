@@ -13,9 +13,9 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 std::string rate(const PlanStage& stage) {
-  if (stage.needs.seconds <= 0) return "-";
+  if (stage.cost.seconds <= 0) return "-";
   return anatomy::three_digits(static_cast<double>(stage.rows * stage.accumulation) /
-                               stage.needs.seconds);
+                               stage.cost.seconds);
 }
 
 Json json_of(const PlanStage& stage, std::int64_t process) {
@@ -24,8 +24,8 @@ Json json_of(const PlanStage& stage, std::int64_t process) {
           {"exactness", name_of(stage.exactness)},
           {"rows", stage.rows},
           {"accumulation", stage.accumulation},
-          {"bytes", stage.needs.bytes + process},
-          {"seconds", stage.needs.seconds}};
+          {"bytes", stage.cost.bytes + process},
+          {"seconds", stage.cost.seconds}};
 }
 
 }  // namespace
@@ -33,9 +33,9 @@ Json json_of(const PlanStage& stage, std::int64_t process) {
 std::string to_text(const StepPlan& plan) {
   std::vector<std::vector<std::string>> rows;
   for (const PlanStage& each : plan.stages) {
-    const std::int64_t bytes = each.needs.bytes + plan.process;
+    const std::int64_t bytes = each.cost.bytes + plan.process;
     rows.push_back({each.change, human_bytes(bytes), anatomy::fit_text(bytes, plan.memory),
-                    anatomy::step_duration(each.needs.seconds), rate(each),
+                    anatomy::step_duration(each.cost.seconds), rate(each),
                     std::string(name_of(each.exactness))});
   }
   std::string text =
@@ -66,8 +66,8 @@ std::string to_json(const StepPlan& plan) {
                     {"settings", settings},
                     {"rows", plan.rows},
                     {"accumulation", plan.accumulation},
-                    {"bytes", plan.needs.bytes + plan.process},
-                    {"seconds", plan.needs.seconds},
+                    {"bytes", plan.cost.bytes + plan.process},
+                    {"seconds", plan.cost.seconds},
                     {"next_rows", plan.next_rows},
                     {"next_bytes", plan.next_bytes},
                     {"stages", stages},
@@ -79,7 +79,7 @@ std::string to_json(const StepPlan& plan) {
 std::string to_yaml(const StepPlan& plan) {
   std::string text =
       str("# hasten plan: ", plan.model, " on ", plan.device, ", ",
-          human_bytes(plan.needs.bytes + plan.process), " of ", human_bytes(plan.memory), "\n");
+          human_bytes(plan.cost.bytes + plan.process), " of ", human_bytes(plan.memory), "\n");
   const Json defaults = Json::parse(hasten::to_json(resolved(TrainingArguments{}))),
              chosen = Json::parse(hasten::to_json(plan.arguments));
   for (const auto& [name, value] : chosen.items()) {

@@ -18,20 +18,20 @@ std::string to_text(const StepBatch& batch) {
   return anatomy::batches_text(batch.rows, batch.accumulation);
 }
 
-bool is_impossible(const StepNeeds& needs) { return needs.bytes == kImpossible; }
+bool is_impossible(const StepCost& cost) { return cost.bytes == kImpossible; }
 
-const StepNeeds& StepPredictions::of(const TechniqueSet& techniques, const StepBatch& batch) {
+const StepCost& StepPredictions::get(const TechniqueSet& techniques, const StepBatch& batch) {
   const Key key(techniques, batch);
   if (const auto known = known_.find(key); known != known_.end()) return known->second;
   return known_[key] = predict(techniques, batch);
 }
 
-StepNeeds StepPredictions::predict(const TechniqueSet& techniques, const StepBatch& batch) {
+StepCost StepPredictions::predict(const TechniqueSet& techniques, const StepBatch& batch) {
   // For a TPU, the compiler runs once for the whole step.
   if (batch.accumulation <= 3 || is_for_tpu(options_.step)) return run(techniques, batch);
   // Each further micro-batch adds the same memory and time as the third one.
-  const StepNeeds three = of(techniques, {.rows = batch.rows, .accumulation = 3}),
-                  two = of(techniques, {.rows = batch.rows, .accumulation = 2});
+  const StepCost three = get(techniques, {.rows = batch.rows, .accumulation = 3}),
+                 two = get(techniques, {.rows = batch.rows, .accumulation = 2});
   if (is_impossible(three) || is_impossible(two)) return three;
   const std::int64_t more = batch.accumulation - 3;
   return {.bytes = three.bytes + more * (three.bytes - two.bytes),
@@ -39,7 +39,7 @@ StepNeeds StepPredictions::predict(const TechniqueSet& techniques, const StepBat
                      static_cast<double>(more) * std::max(0.0, three.seconds - two.seconds)};
 }
 
-StepNeeds StepPredictions::run(const TechniqueSet& techniques, const StepBatch& batch) {
+StepCost StepPredictions::run(const TechniqueSet& techniques, const StepBatch& batch) {
   ++runs_;
   try {
     if (options_.predictor)
@@ -48,22 +48,23 @@ StepNeeds StepPredictions::run(const TechniqueSet& techniques, const StepBatch& 
     step.dry = true;
     if (!is_for_tpu(step)) return time_.predict(step);
     const TpuStep on_tpu = predict_on_tpu(step);
-    if (on_tpu.stopped.empty()) return {.bytes = on_tpu.bytes};
-    refusals_[{techniques, batch}] = on_tpu.stopped;
+    if (on_tpu.rejection_reason.empty()) return {.bytes = on_tpu.bytes};
+    rejection_reasons_[{techniques, batch}] = on_tpu.rejection_reason;
     return {.bytes = kImpossible};
   } catch (const UsageError& error) {  // the model does not support a technique
     if (techniques.empty()) throw;
-    refusals_[{techniques, batch}] = error.what();
+    rejection_reasons_[{techniques, batch}] = error.what();
   } catch (const ConfigError& error) {
     if (techniques.empty()) throw;
-    refusals_[{techniques, batch}] = error.what();
+    rejection_reasons_[{techniques, batch}] = error.what();
   }
   return {.bytes = kImpossible};
 }
 
-std::string StepPredictions::refusal(const TechniqueSet& techniques, const StepBatch& batch) const {
-  const auto found = refusals_.find({techniques, batch});
-  return found == refusals_.end() ? "" : found->second;
+std::string StepPredictions::rejection_reason(const TechniqueSet& techniques,
+                                              const StepBatch& batch) const {
+  const auto found = rejection_reasons_.find({techniques, batch});
+  return found == rejection_reasons_.end() ? "" : found->second;
 }
 
 bool StepPredictions::are_valid(const TechniqueSet& techniques, const StepBatch& batch) const {

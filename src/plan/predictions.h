@@ -2,8 +2,8 @@
 // Predicts the step of an estimate with techniques and batches. Each pair is predicted once.
 //
 //   StepPredictions predictions(options);
-//   const StepNeeds needs = predictions.of({&find_technique("bf16")}, {.rows = 8});
-//   if (is_impossible(needs)) ...                   // the model does not take the technique
+//   const StepCost cost = predictions.get({&find_technique("bf16")}, {.rows = 8});
+//   if (is_impossible(cost)) ...                    // the model does not take the technique
 //
 // A step with many micro-batches is predicted from steps with two and with three, because every
 // micro-batch after the third one is like the third. Throws the exceptions of the step without
@@ -25,7 +25,7 @@ namespace hasten {
 // The micro-batches of an optimizer step.
 struct StepBatch {
   std::int64_t rows = 0, accumulation = 1;
-  std::int64_t all() const { return rows * accumulation; }
+  std::int64_t total_rows() const { return rows * accumulation; }
   friend auto operator<=>(const StepBatch&, const StepBatch&) = default;
 };
 
@@ -36,33 +36,33 @@ inline constexpr const char* kSameRowsEffect =
     "The step has the same rows; sums over them have another order, and dropout draws other "
     "numbers.";
 
-// Returns true for the needs of an impossible step, which exceed every limit.
-bool is_impossible(const StepNeeds& needs);
+// Returns true for the cost of an impossible step, which exceeds every limit.
+bool is_impossible(const StepCost& cost);
 
 class StepPredictions {
  public:
   explicit StepPredictions(const PlanOptions& options) : options_(options), time_(options.budget) {}
 
-  const StepNeeds& of(const TechniqueSet& techniques, const StepBatch& batch);
+  const StepCost& get(const TechniqueSet& techniques, const StepBatch& batch);
   // Returns true if the arguments allow the techniques with these batches.
   bool are_valid(const TechniqueSet& techniques, const StepBatch& batch) const;
   // Returns the reason why the step with these techniques is impossible, or an empty text if it is
   // not known.
-  std::string refusal(const TechniqueSet& techniques, const StepBatch& batch) const;
+  std::string rejection_reason(const TechniqueSet& techniques, const StepBatch& batch) const;
   // The number of dry runs.
   std::int64_t runs() const { return runs_; }
 
  private:
   using Key = std::pair<TechniqueSet, StepBatch>;
 
-  StepNeeds predict(const TechniqueSet& techniques, const StepBatch& batch);
-  StepNeeds run(const TechniqueSet& techniques, const StepBatch& batch);
+  StepCost predict(const TechniqueSet& techniques, const StepBatch& batch);
+  StepCost run(const TechniqueSet& techniques, const StepBatch& batch);
   EstimateOptions step_with(const TechniqueSet& techniques, const StepBatch& batch) const;
 
   const PlanOptions& options_;
   StepTimeModel time_;
-  std::map<Key, StepNeeds> known_;
-  std::map<Key, std::string> refusals_;
+  std::map<Key, StepCost> known_;
+  std::map<Key, std::string> rejection_reasons_;
   std::int64_t runs_ = 0;
 };
 

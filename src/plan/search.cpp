@@ -17,16 +17,16 @@ namespace hasten {
 namespace {
 
 // The most sets of techniques that are predicted exactly.
-constexpr std::size_t kMostExact = 24;
+constexpr std::size_t kMaxPredictedSets = 24;
 // A sum of single effects is wrong by at most this factor. A set cannot be better if its estimate
 // is worse than the best prediction by more than this factor.
 constexpr double kTolerance = 1.15;
 // If the times for a row differ by less than this factor between batches, the larger batch is
 // chosen.
-constexpr double kSameTime = 1.02;
+constexpr double kTieRatio = 1.02;
 // A less exact plan must be faster by this factor, because predictions of two plans differ by a few
 // percent even if their times are the same.
-constexpr double kWorthRounding = 1.05;
+constexpr double kMinRoundingSpeedup = 1.05;
 // The bytes of a step if its memory is not known.
 constexpr double kUnknown = 1e18;
 // A step that recomputes fewer layers takes at least this share of the time of a step that
@@ -36,9 +36,9 @@ constexpr double kWithoutRecomputation = 0.75;
 struct Prediction {
   TechniqueSet techniques;
   StepBatch batch;
-  StepNeeds needs;
+  StepCost cost;
   Exactness exactness = Exactness::exact;
-  double seconds_per_row() const { return needs.seconds / static_cast<double>(batch.all()); }
+  double seconds_per_row() const { return cost.seconds / static_cast<double>(batch.total_rows()); }
 };
 
 bool has_technique(const TechniqueSet& set, const char* name) {
@@ -48,9 +48,9 @@ bool has_technique(const TechniqueSet& set, const char* name) {
 
 // Returns the batches to choose from: first those that are accumulated, then those that are a whole
 // step. Both parts are in ascending order.
-std::vector<StepBatch> batches_for(const StepBatch& asked, bool keeps_rows) {
+std::vector<StepBatch> batches_for(const StepBatch& requested, bool keeps_rows) {
   std::vector<StepBatch> accumulated, whole;
-  const std::int64_t all = asked.all();
+  const std::int64_t all = requested.total_rows();
   for (std::int64_t rows = 1; rows <= all; ++rows) {
     const std::int64_t accumulation = all / rows;
     if (keeps_rows) {
@@ -58,7 +58,7 @@ std::vector<StepBatch> batches_for(const StepBatch& asked, bool keeps_rows) {
     } else {
       // Keeps powers of two and the numbers halfway between them.
       const std::int64_t odd = rows / (rows & -rows);
-      if (odd != 1 && odd != 3 && rows != all && rows != asked.rows) continue;
+      if (odd != 1 && odd != 3 && rows != all && rows != requested.rows) continue;
     }
     if (accumulation > 1) accumulated.push_back({.rows = rows, .accumulation = accumulation});
     if (!keeps_rows || accumulation == 1) whole.push_back({.rows = rows, .accumulation = 1});
@@ -75,23 +75,23 @@ class Search {
       : options_(options),
         predictions_(options),
         limit_(options.memory - options.process),
-        asked_{.rows = options.step.arguments.per_device_train_batch_size,
-               .accumulation = options.step.arguments.gradient_accumulation_steps},
-        batches_(batches_for(asked_, options.keep_effective_batch)) {}
+        requested_{.rows = options.step.arguments.per_device_train_batch_size,
+                   .accumulation = options.step.arguments.gradient_accumulation_steps},
+        batches_(batches_for(requested_, options.keep_effective_batch)) {}
 
   StepPlan run() {
     sets_ = combinations(options_);
-    measure_singles();
+    predict_single_techniques();
     predict(sets_.front());  // the requested step
     predict_fastest();
-    if (found_.empty()) predict_leanest();
+    if (found_.empty()) predict_smallest();
     if (found_.empty()) throw_too_small();
-    return plan_of(chosen());
+    return plan_of(best_prediction());
   }
 
  private:
-  const StepNeeds& predict(const TechniqueSet& techniques, const Batch& batch) {
-    return predictions_.of(techniques, batch);
+  const StepCost& predict(const TechniqueSet& techniques, const Batch& batch) {
+    return predictions_.get(techniques, batch);
   }
 
   // Returns the batches that the techniques allow. Some techniques exclude accumulation.
@@ -103,9 +103,9 @@ class Search {
     return valid;
   }
 
-  bool fits(const StepNeeds& needs) const { return needs.bytes <= limit_; }
+  bool fits(const StepCost& cost) const { return cost.bytes <= limit_; }
 
-  // The needs of a set of techniques: the memory with the smallest micro-batches, the memory of a
+  // The cost of a set of techniques: the memory with the smallest micro-batches, the memory of a
   // step without accumulation, and the time for a row. A memory is unset if the techniques exclude
   // such a step. Smaller micro-batches may need more memory, because gradients stay alive between
   // them.
@@ -122,9 +122,9 @@ class Search {
     if (batches.empty()) return std::nullopt;
     // With rare exceptions, the largest batch takes the least time for a row.
     const Batch largest = batches.back();
-    const StepNeeds& needs = predict(techniques, largest);
-    if (is_impossible(needs)) return std::nullopt;
-    Effect effect{.seconds_per_row = needs.seconds / static_cast<double>(largest.all())};
+    const StepCost& cost = predict(techniques, largest);
+    if (is_impossible(cost)) return std::nullopt;
+    Effect effect{.seconds_per_row = cost.seconds / static_cast<double>(largest.total_rows())};
     const auto bytes_with = [&](const Batch& batch) {
       return static_cast<double>(predict(techniques, batch).bytes);
     };
@@ -136,13 +136,13 @@ class Search {
   }
 
   // Predicts every technique alone, in addition to the techniques that every set has.
-  void measure_singles() {
+  void predict_single_techniques() {
     const TechniqueSet used = sets_.front();
     base_ = effect_of(used).value_or(Effect{});
     for (const TechniqueSet& set : sets_) {
       if (set.size() != used.size() + 1) continue;
       for (const Technique* each : set) {
-        if (std::count(used.begin(), used.end(), each) == 0) singles_[each] = effect_of(set);
+        if (std::count(used.begin(), used.end(), each) == 0) single_effects_[each] = effect_of(set);
       }
     }
   }
@@ -156,8 +156,8 @@ class Search {
       to = to && single && base ? std::optional(*to + *single - *base) : std::nullopt;
     };
     for (const Technique* each : set) {
-      const auto found = singles_.find(each);
-      if (found == singles_.end()) continue;  // every set has it
+      const auto found = single_effects_.find(each);
+      if (found == single_effects_.end()) continue;  // every set has it
       if (!found->second) return std::nullopt;
       const Effect& single = *found->second;
       add(sum.smallest, single.smallest, base_.smallest);
@@ -171,7 +171,7 @@ class Search {
   // The sets for which `estimate` returns a number, the smallest number first.
   using Ranking = std::vector<std::pair<double, const TechniqueSet*>>;
   template <class Estimate>
-  Ranking ranked_by(Estimate estimate) const {
+  Ranking rank_by(Estimate estimate) const {
     Ranking ranked;
     for (const TechniqueSet& set : sets_) {
       const std::optional<Effect> sum = sum_of_effects(set);
@@ -186,14 +186,14 @@ class Search {
   // Predicts the sets that may be the fastest, and leaves out sets that cannot be faster.
   void predict_fastest() {
     const double most = kTolerance * static_cast<double>(limit_);
-    const Ranking ranked = ranked_by([&](const Effect& sum) {
+    const Ranking ranked = rank_by([&](const Effect& sum) {
       return sum.least_bytes() <= most ? std::optional(sum.seconds_per_row) : std::nullopt;
     });
     std::size_t predicted = 0;
     for (const auto& [seconds, set] : ranked) {
       const double share = has_technique(*set, "recompute") ? kWithoutRecomputation : 1;
       if (!found_.empty() && share * seconds > kTolerance * fastest_) continue;
-      if (!found_.empty() && predicted >= kMostExact) break;
+      if (!found_.empty() && predicted >= kMaxPredictedSets) break;
       predict(*set);
       ++predicted;
     }
@@ -201,28 +201,29 @@ class Search {
 
   // Predicts the sets that need the least memory. This is for a limit that a step meets although
   // the sums of the single effects exceed it.
-  void predict_leanest() {
-    for (const TechniqueSet* set : leanest()) predict(*set);
+  void predict_smallest() {
+    for (const TechniqueSet* set : smallest_sets()) predict(*set);
   }
 
   // Returns the sets that need the least memory according to the sums of their single effects.
-  std::vector<const TechniqueSet*> leanest() const {
+  std::vector<const TechniqueSet*> smallest_sets() const {
     const Ranking ranked =
-        ranked_by([](const Effect& sum) { return std::optional(sum.least_bytes()); });
+        rank_by([](const Effect& sum) { return std::optional(sum.least_bytes()); });
     std::vector<const TechniqueSet*> out;
-    for (std::size_t i = 0; i < std::min(kMostExact, ranked.size()); ++i)
+    for (std::size_t i = 0; i < std::min(kMaxPredictedSets, ranked.size()); ++i)
       out.push_back(ranked[i].second);
     return out;
   }
 
   Prediction prediction_of(const TechniqueSet& set, const StepBatch& batch) {
     // A step with fewer rows is a different algorithm.
-    Exactness exactness = batch.all() < asked_.all() ? Exactness::other : Exactness::exact;
+    Exactness exactness =
+        batch.total_rows() < requested_.total_rows() ? Exactness::other : Exactness::exact;
     for (const Technique* each : set)
       exactness = std::max(exactness, exactness_of(options_.step, *each));
     return {.techniques = set,
             .batch = batch,
-            .needs = predictions_.of(set, batch),
+            .cost = predictions_.get(set, batch),
             .exactness = exactness};
   }
 
@@ -239,8 +240,9 @@ class Search {
     const std::optional<Prediction> best = best_batch(set, batches);
     if (!best) return;
     add_with_fewer_layers(*best);
-    if (best->batch.all() == asked_.all()) return;
-    std::erase_if(batches, [&](const Batch& each) { return each.all() != asked_.all(); });
+    if (best->batch.total_rows() == requested_.total_rows()) return;
+    std::erase_if(batches,
+                  [&](const Batch& each) { return each.total_rows() != requested_.total_rows(); });
     if (const auto same_rows = best_batch(set, batches)) add_with_fewer_layers(*same_rows);
   }
 
@@ -284,7 +286,7 @@ class Search {
 
   // Returns whether the smaller batch is faster by enough.
   static bool is_faster(const Prediction& smaller, const Prediction& larger) {
-    return smaller.seconds_per_row() * kSameTime < larger.seconds_per_row();
+    return smaller.seconds_per_row() * kTieRatio < larger.seconds_per_row();
   }
 
   // Recomputes as few layers as the limit allows, instead of all or of every second one. It starts
@@ -301,7 +303,7 @@ class Search {
       const std::size_t middle = too_few + (enough - too_few) / 2;
       TechniqueSet with = set;
       with.push_back(&first_layers(middle));
-      if (const Prediction each = prediction_of(with, best.batch); fits(each.needs)) {
+      if (const Prediction each = prediction_of(with, best.batch); fits(each.cost)) {
         found = each;
         enough = middle;
       } else {
@@ -324,8 +326,9 @@ class Search {
     return first_layers_[count] = recomputation_of({layers().begin(), end});
   }
 
-  // Returns the fastest prediction that fits. A less exact one must be faster by kWorthRounding.
-  const Prediction& chosen() const {
+  // Returns the fastest prediction that fits. A less exact one must be faster by
+  // kMinRoundingSpeedup.
+  const Prediction& best_prediction() const {
     const Prediction* best = nullptr;
     for (const Exactness level : {Exactness::exact, Exactness::rounding, Exactness::other}) {
       const Prediction* of_level = nullptr;
@@ -334,8 +337,9 @@ class Search {
           of_level = &each;
       }
       const bool is_worth_it =
-          of_level != nullptr && (best == nullptr || kWorthRounding * of_level->seconds_per_row() <
-                                                         best->seconds_per_row());
+          of_level != nullptr &&
+          (best == nullptr ||
+           kMinRoundingSpeedup * of_level->seconds_per_row() < best->seconds_per_row());
       if (is_worth_it) best = of_level;
     }
     return *best;
@@ -344,31 +348,31 @@ class Search {
   // Returns true if `a` is faster than `b`, or as fast with fewer changes.
   static bool is_better(const Prediction& a, const Prediction& b) {
     const double ratio = a.seconds_per_row() / b.seconds_per_row();
-    if (ratio < 1 / kSameTime || ratio > kSameTime) return ratio < 1;
+    if (ratio < 1 / kTieRatio || ratio > kTieRatio) return ratio < 1;
     if (a.techniques.size() != b.techniques.size())
       return a.techniques.size() < b.techniques.size();
-    return a.batch.all() > b.batch.all() ||
-           (a.batch.all() == b.batch.all() && a.batch.rows > b.batch.rows);
+    return a.batch.total_rows() > b.batch.total_rows() ||
+           (a.batch.total_rows() == b.batch.total_rows() && a.batch.rows > b.batch.rows);
   }
 
   [[noreturn]] void throw_too_small() {
     std::optional<Prediction> least;
-    for (const TechniqueSet* const each_set : leanest()) {
+    for (const TechniqueSet* const each_set : smallest_sets()) {
       const TechniqueSet& set = *each_set;
       const std::vector<Batch> batches = batches_of(set);
       if (batches.empty()) continue;
       for (const Batch& batch : {batches.front(), batches.back()}) {
         const Prediction each = prediction_of(set, batch);
-        if (!least || each.needs.bytes < least->needs.bytes) least = each;
+        if (!least || each.cost.bytes < least->cost.bytes) least = each;
       }
     }
-    if (!least || is_impossible(least->needs)) throw_impossible();
+    if (!least || is_impossible(least->cost)) throw_impossible();
     const std::vector<std::string> names = names_of(*least);
     throw MemoryError(
         "plan.too-small",
         {.what = "--memory",
          .got = human_bytes(options_.memory),
-         .expected = str("at least ", human_bytes(least->needs.bytes + options_.process),
+         .expected = str("at least ", human_bytes(least->cost.bytes + options_.process),
                          ", which the leanest combination needs: batches of ", least->batch.rows,
                          names.empty() ? "" : " with " + join(names, ", ")),
          .hint = options_.exactness == Exactness::other
@@ -381,7 +385,7 @@ class Search {
     const TechniqueSet& used = sets_.front();
     std::string reason;
     for (const Batch& each : batches_)
-      if (reason.empty()) reason = predictions_.refusal(used, each);
+      if (reason.empty()) reason = predictions_.rejection_reason(used, each);
     throw ConfigError("plan.contradiction", {.what = "techniques of a plan",
                                              .got = join(options_.use, ", "),
                                              .expected = "techniques that the step supports",
@@ -402,7 +406,7 @@ class Search {
     plan.settings = settings_of(best.techniques);
     plan.rows = best.batch.rows;
     plan.accumulation = best.batch.accumulation;
-    plan.needs = best.needs;
+    plan.cost = best.cost;
     add_next_batch(plan, best);
     plan.memory = options_.memory;
     plan.process = options_.process;
@@ -419,19 +423,19 @@ class Search {
 
   void add_stages(StepPlan& plan, const Prediction& best) {
     TechniqueSet so_far;
-    StepBatch batch = asked_;
+    StepBatch batch = requested_;
     const auto add_stage = [&](std::string change, std::string effect, Exactness exactness) {
       plan.stages.push_back({.change = std::move(change),
                              .effect = std::move(effect),
                              .exactness = exactness,
-                             .needs = predictions_.of(so_far, batch),
+                             .cost = predictions_.get(so_far, batch),
                              .rows = batch.rows,
                              .accumulation = batch.accumulation});
     };
     const auto change_batch = [&] {
       if (batch == best.batch) return;
       batch = best.batch;
-      const bool is_same = batch.all() == asked_.all();
+      const bool is_same = batch.total_rows() == requested_.total_rows();
       add_stage(to_text(batch),
                 is_same ? kSameRowsEffect
                         : "The step has fewer rows, so the learning rate has to be chosen anew.",
@@ -439,7 +443,7 @@ class Search {
     };
     add_stage("as asked", "", Exactness::exact);
     // Some techniques exclude accumulation, so they come after the change that ends it.
-    if (!predictions_.are_valid(best.techniques, asked_)) change_batch();
+    if (!predictions_.are_valid(best.techniques, requested_)) change_batch();
     for (const Technique* each : best.techniques) {
       so_far.push_back(each);
       add_stage(each->name, each->effect, exactness_of(options_.step, *each));
@@ -462,14 +466,14 @@ class Search {
   const PlanOptions& options_;
   StepPredictions predictions_;
   const std::int64_t limit_;  // of the predictions, without the memory of the process
-  const Batch asked_;
+  const Batch requested_;
   const std::vector<Batch> batches_;
   std::vector<TechniqueSet> sets_;
   Effect base_;
-  std::map<const Technique*, std::optional<Effect>> singles_;  // nullopt if impossible
-  std::vector<Prediction> found_;                              // the predictions that fit
-  double fastest_ = 0;                                         // seconds for a row
-  std::optional<std::vector<std::string>> layers_;             // layers that can be recomputed
+  std::map<const Technique*, std::optional<Effect>> single_effects_;  // nullopt if impossible
+  std::vector<Prediction> found_;                                     // the predictions that fit
+  double fastest_ = 0;                                                // seconds for a row
+  std::optional<std::vector<std::string>> layers_;  // layers that can be recomputed
   std::map<std::size_t, Technique> first_layers_;
 };
 

@@ -9,7 +9,7 @@
 #include "hasten/plan/plan.h"
 #include "plan/predictions.h"
 #include "plan/techniques.h"
-#include "trainer/changeable_sizes.h"
+#include "trainer/dynamic_sizes.h"
 
 namespace hasten {
 namespace {
@@ -32,24 +32,24 @@ class Comparison {
   Comparison(const PlanOptions& options, const OnChange& on_begin)
       : options_(options),
         on_begin_(on_begin),
-        asked_{.rows = options.step.arguments.per_device_train_batch_size,
-               .accumulation = options.step.arguments.gradient_accumulation_steps},
+        requested_{.rows = options.step.arguments.per_device_train_batch_size,
+                   .accumulation = options.step.arguments.gradient_accumulation_steps},
         predictions_(options) {}
 
   StepComparison run() {
     StepComparison out{.model = options_.step.model,
                        .device = options_.step.device,
-                       .rows = asked_.rows,
-                       .accumulation = asked_.accumulation,
+                       .rows = requested_.rows,
+                       .accumulation = requested_.accumulation,
                        .memory = options_.memory,
                        .process = options_.process,
-                       .asked = predictions_.of({}, asked_),
+                       .baseline = predictions_.get({}, requested_),
                        .changes = {}};
-    if (is_impossible(out.asked)) out.asked = {};
+    if (is_impossible(out.baseline)) out.baseline = {};
     for (const Technique& each : techniques()) out.changes.push_back(change_of(each));
-    const ChangeableSizes sizes =
-        options_.predictor ? ChangeableSizes{.length = false} : changeable_sizes(options_.step);
-    if (sizes.rows && asked_.rows > 1) out.changes.push_back(half_batch());
+    const DynamicSizes sizes =
+        options_.predictor ? DynamicSizes{.length = false} : dynamic_sizes(options_.step);
+    if (sizes.rows && requested_.rows > 1) out.changes.push_back(half_batch());
     if (sizes.length && options_.step.length > 1) out.changes.push_back(half_length());
     return out;
   }
@@ -57,22 +57,23 @@ class Comparison {
  private:
   StepChange change_of(const Technique& technique) {
     if (is_set(options_.step, technique)) return removal_of(technique);
-    StepChange change = described(technique);
-    change.refused = obstacle_to(options_, technique);
-    if (change.refused.empty())
-      change.refused = contradiction_of(with_settings(options_.step, technique.sets).arguments);
-    return predicted(std::move(change), {&technique}, asked_);
+    StepChange change = make_change(technique);
+    change.rejection_reason = exclusion_reason(options_, technique);
+    if (change.rejection_reason.empty())
+      change.rejection_reason =
+          contradiction_of(with_settings(options_.step, technique.sets).arguments);
+    return with_prediction(std::move(change), {&technique}, requested_);
   }
 
   // Removes a technique that the step has, unless it is the default.
   StepChange removal_of(const Technique& technique) {
     if (!is_most_specific(technique)) {
-      StepChange change = described(technique);
-      change.refused = "the step already uses it";
+      StepChange change = make_change(technique);
+      change.rejection_reason = "the step already uses it";
       return change;
     }
-    const Technique& without = keep(without_technique(technique));
-    return predicted(described(without), {&without}, asked_);
+    const Technique& without = store(without_technique(technique));
+    return with_prediction(make_change(without), {&without}, requested_);
   }
 
   // Returns true if removing the technique changes the step, and if the step has no other technique
@@ -87,43 +88,46 @@ class Comparison {
 
   StepChange half_batch() {
     const bool trains = options_.step.mode == EstimateMode::training;
-    const StepBatch half{.rows = asked_.rows / 2,
-                         .accumulation = trains ? 2 * asked_.accumulation : asked_.accumulation};
+    const StepBatch half{
+        .rows = requested_.rows / 2,
+        .accumulation = trains ? 2 * requested_.accumulation : requested_.accumulation};
     const char* const effect = trains ? kSameRowsEffect : "A batch has half the rows.";
-    return predicted(described({.name = to_text(half), .group = "batch", .effect = effect}), {},
-                     half);
+    return with_prediction(make_change({.name = to_text(half), .group = "batch", .effect = effect}),
+                           {}, half);
   }
 
   StepChange half_length() {
-    const Technique& shorter = keep(rows_of_length(options_.step.length / 2));
-    return predicted(described(shorter), {&shorter}, asked_);
+    const Technique& shorter = store(rows_of_length(options_.step.length / 2));
+    return with_prediction(make_change(shorter), {&shorter}, requested_);
   }
 
   // Keeps the technique alive at one address, because predictions identify it by its address.
-  const Technique& keep(Technique technique) { return own_.emplace_back(std::move(technique)); }
+  const Technique& store(Technique technique) {
+    return extra_techniques_.emplace_back(std::move(technique));
+  }
 
-  StepChange described(const Technique& technique) const {
+  StepChange make_change(const Technique& technique) const {
     return {.name = technique.name,
             .effect = technique.effect,
             .exactness = exactness_of(options_.step, technique)};
   }
 
-  StepChange predicted(StepChange change, const TechniqueSet& set, const StepBatch& batch) {
-    if (!change.refused.empty()) return change;
+  StepChange with_prediction(StepChange change, const TechniqueSet& set, const StepBatch& batch) {
+    if (!change.rejection_reason.empty()) return change;
     if (on_begin_) on_begin_(change.name);
-    const StepNeeds needs = predictions_.of(set, batch);
-    if (is_impossible(needs)) {
-      change.refused = predictions_.refusal(set, batch);
+    const StepCost cost = predictions_.get(set, batch);
+    if (is_impossible(cost)) {
+      change.rejection_reason = predictions_.rejection_reason(set, batch);
     } else {
-      change.needs = needs;
+      change.cost = cost;
     }
     return change;
   }
 
   const PlanOptions& options_;
   const OnChange& on_begin_;
-  const StepBatch asked_;
-  std::list<Technique> own_;  // techniques that are not in the table
+  const StepBatch requested_;
+  std::list<Technique> extra_techniques_;  // techniques that are not in the table
   StepPredictions predictions_;
 };
 

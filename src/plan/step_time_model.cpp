@@ -31,15 +31,15 @@ double seconds_of_chain(Operator op) {
   const at::Tensor x = at::ones({1, 1}).requires_grad_();
   at::Tensor y = x;
   constexpr int kCalls = 400;
-  const double start = anatomy::working_seconds();
+  const double start = anatomy::work_clock_seconds();
   for (int i = 0; i < kCalls; ++i) y = op(y, x);
   y.backward();
-  return (anatomy::working_seconds() - start) / (2 * kCalls);
+  return (anatomy::work_clock_seconds() - start) / (2 * kCalls);
 }
 
 // Returns the share of its roof that an operator usually reaches. It is for a machine where only
 // the roofs are known, which come from large products and copies.
-double usual_share(OperationGroup group) {
+double typical_roofline_share(OperationGroup group) {
   return group == OperationGroup::tensor_contraction ? 0.7 : 0.75;
 }
 
@@ -60,9 +60,9 @@ PhaseSeconds roofline_phases(const anatomy::Report& report) {
   if (report.roofs.flops_per_second <= 0 || report.steps == 0) return all;
   for (const anatomy::Operation& each : report.operations) {
     if (each.group == OperationGroup::none) continue;
-    const double roofline = std::max(computing_seconds(each, report), moving_seconds(each, report));
+    const double roofline = std::max(compute_seconds(each, report), memory_seconds(each, report));
     seconds_of(all, each.phase) +=
-        roofline / usual_share(each.group) / static_cast<double>(report.steps);
+        roofline / typical_roofline_share(each.group) / static_cast<double>(report.steps);
   }
   return all;
 }
@@ -80,7 +80,7 @@ PhaseSeconds phase_seconds(const anatomy::Report& report) {
 }
 
 // Returns the bytes that the operators of an optimizer read and write in a step, without copies.
-double stepped_bytes(const anatomy::Report& report) {
+double optimizer_bytes(const anatomy::Report& report) {
   double bytes = 0;
   for (const anatomy::Operation& each : report.operations) {
     if (each.phase == Phase::optimizer && each.name != "aten::copy_")
@@ -104,7 +104,7 @@ double gpu_seconds(const anatomy::Report& report, const HostTraffic& traffic, co
   if (states.to_host > 0) {
     seconds_of(all, Phase::optimizer) =
         std::max({copying(states.to_host), copying(states.to_device),
-                  stepped_bytes(report) / kHostBytesPerSecond});
+                  optimizer_bytes(report) / kHostBytesPerSecond});
   }
   return std::accumulate(all.begin(), all.end(), 0.0);
 }
@@ -172,7 +172,7 @@ double StepTimeModel::cpu_seconds(const anatomy::CallCollector& calls,
   return seconds / static_cast<double>(std::max<std::int64_t>(1, report.steps));
 }
 
-StepNeeds StepTimeModel::predict(const EstimateOptions& options) {
+StepCost StepTimeModel::predict(const EstimateOptions& options) {
   if (options.device != "cpu") {
     const HostTraffic traffic;
     const anatomy::Report report = estimate(options);

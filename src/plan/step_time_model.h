@@ -2,7 +2,7 @@
 // Predicts the time of a step from a dry run.
 //
 //   StepTimeModel time(2);                                   // two seconds for all measurements
-//   const StepNeeds needs = time.predict(options);      // memory and time
+//   const StepCost cost = time.predict(options);      // memory and time
 //
 // On the CPU each distinct operator call is timed once on operands of its shapes. The longest calls
 // come first, until the budget is used up. The times are kept for all predictions. For a call
@@ -29,7 +29,7 @@ class StepTimeModel {
  public:
   explicit StepTimeModel(double budget) : budget_(budget) {}
 
-  StepNeeds predict(const EstimateOptions& options);
+  StepCost predict(const EstimateOptions& options);
 
  private:
   double cpu_seconds(const anatomy::CallCollector& calls, const anatomy::Report& report);

@@ -55,7 +55,7 @@ bool is_predicted_on_tpu(const Technique& technique) {
 
 // Returns the reason why 16-bit numbers make the step slower, by a factor of about 20, or an empty
 // text if they do not.
-std::string why_slow(const EstimateOptions& step, const Technique& technique) {
+std::string slowness_reason(const EstimateOptions& step, const Technique& technique) {
   if (technique.group != "precision" && technique.group != "weights") return "";
   const bool is_fp16 = technique.name == "fp16";
   if (step.device == "cpu") {
@@ -101,7 +101,7 @@ void check_use(const PlanOptions& options, const EstimateOptions& step) {
     if (contains(options.avoid, name))
       throw_contradiction(name + ", used and avoided", "one of the two");
     if (is_set(step, one)) continue;
-    if (const std::string reason = obstacle_to(options, one); !reason.empty())
+    if (const std::string reason = exclusion_reason(options, one); !reason.empty())
       throw_contradiction(str(name, ", although ", reason), "other techniques");
     if (!are_possible(step, {&one}))
       throw_contradiction(name, "techniques that the other training arguments allow");
@@ -301,7 +301,7 @@ Exactness exactness_of(const EstimateOptions& step, const Technique& technique) 
   return holds ? technique.exactness : Exactness::other;
 }
 
-std::string obstacle_to(const PlanOptions& options, const Technique& technique) {
+std::string exclusion_reason(const PlanOptions& options, const Technique& technique) {
   if (options.step.mode != EstimateMode::training && !changes_forward_pass(technique))
     return "it affects only training";
   if (is_for_tpu(options.step))
@@ -312,7 +312,7 @@ std::string obstacle_to(const PlanOptions& options, const Technique& technique) 
     if (options.predictor) return "the time of its copies is not known for a program";
   }
   if (options.predictor && sets(technique, kAttention)) return "a program chooses it by itself";
-  return why_slow(options.step, technique);
+  return slowness_reason(options.step, technique);
 }
 
 std::vector<TechniqueSet> combinations(const PlanOptions& options) {
@@ -326,7 +326,7 @@ std::vector<TechniqueSet> combinations(const PlanOptions& options) {
     const bool is_used = contains(options.use, each.name);
     if (is_set(step, each) || contains(options.avoid, each.name)) continue;
     if (!is_used && (exactness_of(step, each) > options.exactness || is_chosen(step, each) ||
-                     !obstacle_to(options, each).empty()))
+                     !exclusion_reason(options, each).empty()))
       continue;
     std::vector<TechniqueSet> with;
     for (const TechniqueSet& set : all) {

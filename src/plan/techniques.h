@@ -52,7 +52,7 @@ bool is_set(const EstimateOptions& options, const Technique& technique);
 Exactness exactness_of(const EstimateOptions& step, const Technique& technique);
 // Returns the reason why a plan does not consider the technique for the device or the program, or
 // an empty text if there is none.
-std::string obstacle_to(const PlanOptions& options, const Technique& technique);
+std::string exclusion_reason(const PlanOptions& options, const Technique& technique);
 
 // Returns the sets of techniques that the arguments allow together. They are at least as exact as
 // PlanOptions::exactness, and contain all of `use` and none of `avoid`. Throws ConfigError

@@ -1,6 +1,6 @@
 #include "plan/tpu_step.h"
 
-#include "anatomy/forked_text.h"
+#include "anatomy/run_in_fork.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
 #include "tpu/device/opened_tpu.h"
@@ -16,21 +16,21 @@ void throw_if_tpu_open() {
                     .hint = "call compare_changes before anything opens a TPU"});
 }
 
-const char* why_stopped(const anatomy::TpuAccount& account) {
-  if (account.stopped.empty()) return "";
-  return fits(account) ? "does not compile" : "does not fit";
+const char* rejection_reason(const anatomy::TpuEstimate& estimate) {
+  if (estimate.stopped.empty()) return "";
+  return fits(estimate) ? "does not compile" : "does not fit";
 }
 
 }  // namespace
 
 TpuStep predict_on_tpu(const EstimateOptions& options) {
   throw_if_tpu_open();
-  const std::string found = anatomy::forked_text([&] {
-    const anatomy::TpuAccount account = estimate_for_tpu(options);
-    return str(account.peak.total(), '\n', why_stopped(account));
+  const std::string found = anatomy::run_in_fork([&] {
+    const anatomy::TpuEstimate estimate = estimate_for_tpu(options);
+    return str(estimate.peak.total(), '\n', rejection_reason(estimate));
   });
   const std::size_t line = found.find('\n');
-  return {.bytes = std::stoll(found.substr(0, line)), .stopped = found.substr(line + 1)};
+  return {.bytes = std::stoll(found.substr(0, line)), .rejection_reason = found.substr(line + 1)};
 }
 
 }  // namespace hasten

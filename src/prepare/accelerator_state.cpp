@@ -33,7 +33,7 @@ AcceleratorState::AcceleratorState(Precision precision, ProcessState process, Gr
       scaling(precision == Precision::fp16 && grad_scaler.enabled
                   ? std::make_shared<LossScaling>(grad_scaler, this->group)
                   : nullptr),
-      fork_hazard_(std::make_shared<ForkHazardMark>(ForkHazard::accelerator)),
+      fork_hazard_(std::make_shared<ScopedForkHazard>(ForkHazard::accelerator)),
       logger_("hasten", LogLevel::passive, this->process, this->group),
       background_save(this->group, [this](const std::string& text) { logger_.warning(text); }) {
   if (scaling) synced_states.add(scaling);
@@ -43,7 +43,7 @@ void AcceleratorState::add_model(const std::shared_ptr<torch::nn::Module>& modul
   const TrainingTraits* const traits = traits_of(*module);
   if (traits && placement.shapes.max_length == 0)
     placement.shapes.max_length = traits->max_length();
-  drop_destroyed();
+  drop_destroyed_models();
   accumulation.add_model(module);
   if (elastic) return elastic->add_model(*module);
   gradients.add_model(module);
@@ -58,23 +58,23 @@ void AcceleratorState::remove_model(const torch::nn::Module* module) {
 void AcceleratorState::drop_windows() {
   accumulation.drop_windows();
   if (elastic) elastic->drop();
-  drop_destroyed();
+  drop_destroyed_models();
 }
 
-void AcceleratorState::drop_destroyed() {
-  accumulation.drop_destroyed();
-  gradients.drop_destroyed();
+void AcceleratorState::drop_destroyed_models() {
+  accumulation.drop_destroyed_models();
+  gradients.drop_destroyed_models();
 }
 
 void AcceleratorState::begin_micro_batch(const Models& models, std::optional<bool> ends_window) {
   accumulation.check_not_inside();
-  drop_destroyed();
+  drop_destroyed_models();
   if (!elastic) {
     gradients.check_not_abandoned(accumulation.enter(models));
     return accumulation.begin_micro_batch(ends_window.value_or(loaders.at_last_batch()),
                                           loaders.rows_of_batch());
   }
-  const ElasticPlace place = elastic->place_of(loaders.current(), loaders.current_pass());
+  const ElasticBatchInfo place = elastic->place_of(loaders.current(), loaders.current_pass());
   // If a loop ended inside a window, the next loop begins that window again.
   if (place.position == 0) accumulation.drop_windows();
   if (accumulation.enter(models).begun() == 0 && place.position > 0)
@@ -97,7 +97,7 @@ void AcceleratorState::backward(BackwardPass pass) {
             "under accelerator.autocast(), which computes losses in float, or from logits in "
             "float: logits.to(torch::kFloat)"));
   }
-  drop_destroyed();
+  drop_destroyed_models();
   accumulation.leave_unless_inside();
   pass.inputs_of_user = !pass.inputs.empty();
   if (!pass.inputs_of_user) pass.inputs = accumulation.trained_leaves(pass.loss);
@@ -106,7 +106,7 @@ void AcceleratorState::backward(BackwardPass pass) {
   check_create_graph(pass);
   check_step_in_backward(pass);
   if (!accumulation.is_inside()) accumulation.drop_abandoned_windows(pass);
-  gradients.forget_weight_share();
+  gradients.reset_weight_share();
   AccumulationWindow* const window = accumulation.current();
   run_backward(pass, window);
   if (elastic && window->is_due()) close_elastic(*window);
@@ -137,7 +137,7 @@ void AcceleratorState::check(const BackwardPass& pass) const {
                       .expected = "one number",
                       .hint = "take the mean of the losses"});
   }
-  if (precision != Precision::no && forwards_ == 0) {
+  if (precision != Precision::no && forward_passes_ == 0) {
     throw UsageError(
         "prepare.unprepared-forward",
         {.what = "backward() under mixed precision before any call of a prepared model",
@@ -171,7 +171,7 @@ void AcceleratorState::check_not_unscaled(const BackwardPass& pass) {
     const std::vector<at::Tensor> parameters = optimizer->parameters();
     const auto has_gradient = [](const at::Tensor& each) { return each.grad().defined(); };
     if (std::none_of(parameters.begin(), parameters.end(), has_gradient)) {
-      optimizer->forget_unscaling();  // something else has cleared them
+      optimizer->reset_unscaling();  // something else has cleared them
       continue;
     }
     if (leaves.empty()) leaves = pass.leaves();

@@ -18,8 +18,8 @@
 #include <vector>
 
 #include "checkpoint/group_save.h"
+#include "hasten/prepare/detail/step_observer.h"
 #include "hasten/prepare/precision.h"
-#include "hasten/prepare/step_observer.h"
 #include "hasten/process/group.h"
 #include "hasten/process/logger.h"
 #include "prepare/accumulation.h"
@@ -50,7 +50,7 @@ class AcceleratorState {
 
   // Counts a scope in the Accelerator's precision. With mixed precision, a backward pass before the
   // first scope belongs to a forward pass without autocast.
-  void note_forward() { ++forwards_; }
+  void count_forward_pass() { ++forward_passes_; }
   // Begins and ends a micro-batch of these models. `ends_window` says whether it is the last one of
   // its window; if it is unset, that follows from the loader.
   void begin_micro_batch(const Models& models, std::optional<bool> ends_window = {});
@@ -117,9 +117,9 @@ class AcceleratorState {
   void backward_local(const BackwardPass& pass, AccumulationWindow* window);
   void backward_elastic(const BackwardPass& pass, AccumulationWindow* window);
   void close_elastic(AccumulationWindow& window);
-  void drop_destroyed();
+  void drop_destroyed_models();
 
-  std::int64_t forwards_ = 0;
+  std::int64_t forward_passes_ = 0;
   // Marks a living Accelerator, so that notebook_launcher refuses to fork.
   std::shared_ptr<void> fork_hazard_;
   Logger logger_;

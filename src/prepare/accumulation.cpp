@@ -39,7 +39,7 @@ void Accumulation::remove_model(const torch::nn::Module* module) {
   std::erase_if(models_, [&](const auto& each) { return each.lock().get() == module; });
 }
 
-void Accumulation::drop_destroyed() {
+void Accumulation::drop_destroyed_models() {
   std::erase_if(models_, [](const auto& each) { return each.expired(); });
   std::erase_if(windows_, [](const auto& each) { return each->has_destroyed_model(); });
   if (window_ && !inside_ && window_->has_destroyed_model()) window_.reset();
@@ -60,9 +60,9 @@ void Accumulation::check_not_inside() const {
 
 AccumulationWindow& Accumulation::enter(const Models& models) {
   const auto found = std::find_if(windows_.begin(), windows_.end(),
-                                  [&](const auto& each) { return each->is_of(models); });
+                                  [&](const auto& each) { return each->has_same_models(models); });
   if (found == windows_.end()) {
-    replace_windows_that_share(models);
+    replace_overlapping_windows(models);
     window_ = windows_.emplace_back(std::make_shared<AccumulationWindow>(models));
   } else {
     window_ = *found;
@@ -81,7 +81,7 @@ void Accumulation::leave_unless_inside() {
 
 // Drops windows that share parameters with these models, because both windows would divide the
 // gradients. Throws if such a window holds gradients.
-void Accumulation::replace_windows_that_share(const Models& models) {
+void Accumulation::replace_overlapping_windows(const Models& models) {
   if (windows_.empty()) return;
   const std::vector<at::Tensor> parameters = AccumulationWindow(models).parameters();
   for (const auto& window : windows_) {

@@ -41,7 +41,7 @@ class Accumulation {
   void add_model(const std::shared_ptr<torch::nn::Module>& module);
   void remove_model(const torch::nn::Module* module);
   // Drops destroyed models and their windows.
-  void drop_destroyed();
+  void drop_destroyed_models();
   // Drops all windows. The models stay.
   void drop_windows();
 
@@ -101,7 +101,7 @@ class Accumulation {
   std::size_t take_untrained(const std::vector<at::Tensor>& parameters);
 
  private:
-  void replace_windows_that_share(const Models& models);
+  void replace_overlapping_windows(const Models& models);
   std::vector<at::Tensor> excluded_parameters() const;
 
   std::int64_t steps_;

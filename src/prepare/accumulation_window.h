@@ -42,7 +42,7 @@ class AccumulationWindow {
     return std::any_of(models_.begin(), models_.end(),
                        [&](const auto& each) { return each.lock().get() == module; });
   }
-  bool is_of(const Models& models) const {
+  bool has_same_models(const Models& models) const {
     return models.size() == models_.size() &&
            std::all_of(models.begin(), models.end(),
                        [&](const auto& each) { return has_model(each.get()); });
@@ -60,12 +60,12 @@ class AccumulationWindow {
     return all;
   }
   bool has_one_of(const std::vector<at::Tensor>& tensors) {
-    if (known_.empty()) {
+    if (parameter_set_.empty()) {
       for (const at::Tensor& parameter : parameters())
-        known_.insert(parameter.unsafeGetTensorImpl());
+        parameter_set_.insert(parameter.unsafeGetTensorImpl());
     }
     return std::any_of(tensors.begin(), tensors.end(), [&](const at::Tensor& tensor) {
-      return known_.count(tensor.unsafeGetTensorImpl()) > 0;
+      return parameter_set_.count(tensor.unsafeGetTensorImpl()) > 0;
     });
   }
 
@@ -76,7 +76,7 @@ class AccumulationWindow {
     capacity_ = capacity;
     if (counts_.closed) {
       counts_ = {};
-      known_.clear();  // a model may now have different parameters
+      parameter_set_.clear();  // a model may now have different parameters
     }
     ++counts_.begun;
     counts_.passes = 0;
@@ -87,11 +87,11 @@ class AccumulationWindow {
   void restart() { counts_ = {.begun = counts_.begun, .rows = counts_.rows, .due = counts_.due}; }
   // Counts a backward pass. Returns true for the first pass of a micro-batch, which adds the weight
   // of the micro-batch. Several losses share that weight.
-  bool count_pass(double of_micro_batch) {
+  bool count_pass(double micro_batch_weight) {
     const bool first = counts_.passes++ == 0 && !counts_.closed;
     if (first) {
       ++counts_.batches;
-      counts_.weight += of_micro_batch;
+      counts_.weight += micro_batch_weight;
     }
     return first;
   }
@@ -110,7 +110,7 @@ class AccumulationWindow {
     return std::find(counts_.exchanged.begin(), counts_.exchanged.end(), module) !=
            counts_.exchanged.end();
   }
-  void note_exchange(const torch::nn::Module* module) {
+  void mark_exchanged(const torch::nn::Module* module) {
     if (!has_exchanged(module)) counts_.exchanged.push_back(module);
   }
 
@@ -147,7 +147,7 @@ class AccumulationWindow {
 
  private:
   std::vector<std::weak_ptr<torch::nn::Module>> models_;
-  TensorSet known_;
+  TensorSet parameter_set_;
   std::int64_t capacity_ = 1;
   Counts counts_;
 };

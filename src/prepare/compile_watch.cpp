@@ -7,7 +7,7 @@ namespace {
 
 // The number of batches that always compile: the first one, and the second one, which uses tensors
 // that the first one created.
-constexpr std::int64_t kWarmUp = 2;
+constexpr std::int64_t kWarmUpBatches = 2;
 // The largest number of warnings about new shapes.
 constexpr std::int64_t kMaxWarnings = 4;
 // The number of consecutive batches of known shapes that must compile before a warning.
@@ -35,10 +35,10 @@ void CompileWatch::on_batch(const std::vector<at::Tensor>& tensors) {
 }
 
 void CompileWatch::check_last_batch() {
-  if (is_new_ || batches_ <= kWarmUp || programs_() > programs_before_) wait_();
+  if (is_new_ || batches_ <= kWarmUpBatches || programs_() > programs_before_) wait_();
   const std::int64_t compiled = programs_() - programs_before_;
   consecutive_ = compiled > 0 && !is_new_ ? consecutive_ + 1 : 0;
-  if (compiled == 0 || batches_ <= kWarmUp) return;
+  if (compiled == 0 || batches_ <= kWarmUpBatches) return;
   if (is_new_) {
     warn_about_new_shape(compiled);
   } else {

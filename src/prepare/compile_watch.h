@@ -8,7 +8,7 @@
 #include <set>
 #include <string>
 
-#include "hasten/prepare/step_observer.h"
+#include "hasten/prepare/detail/step_observer.h"
 #include "hasten/process/logger.h"
 
 namespace hasten {

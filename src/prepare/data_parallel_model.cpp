@@ -16,9 +16,9 @@
 #include "hasten/models/training_traits.h"
 #include "optim/distinct.h"
 #include "prepare/gradient_exchange.h"
+#include "prepare/model_consistency.h"
 #include "prepare/pass_order.h"
 #include "prepare/row_exchange.h"
-#include "prepare/same_models.h"
 #include "prepare/span.h"
 
 namespace hasten {
@@ -45,7 +45,7 @@ bool may_have_sparse_parameters(const torch::nn::Module& module) {
 
 }  // namespace
 
-void at_end_of_pass(const at::Tensor& loss, std::function<void()> call) {
+void call_at_end_of_pass(const at::Tensor& loss, std::function<void()> call) {
   loss.register_hook([call = std::move(call)](const at::Tensor& gradient) {
     torch::autograd::Engine::get_default_engine().queue_callback(call);
     return gradient;
@@ -300,7 +300,7 @@ void DataParallelModel::send_buffers(std::int64_t from) {
                             static_cast<int>(from));
 }
 
-void DataParallelModel::check_uses_all(const Leaves& leaves) const {
+void DataParallelModel::check_all_parameters_used(const Leaves& leaves) const {
   if (options_.find_unused_parameters && !options_.static_graph) return;
   if (const auto unused = unused_by(leaves); !unused.empty()) throw_unused(unused);
 }
@@ -317,7 +317,7 @@ void DataParallelModel::prepare_backward(const at::Tensor& graph, const at::Tens
   reducer_->prepare_for_backward({graph});
   // With a static graph the reducer only counts during the first pass, and reduces after it.
   if (options_.static_graph && !std::exchange(static_graph_started_, true))
-    at_end_of_pass(loss, [reducer = reducer_.get()] { reducer->delay_all_reduce(); });
+    call_at_end_of_pass(loss, [reducer = reducer_.get()] { reducer->delay_all_reduce(); });
 }
 
 void DataParallelModel::finish_backward(const at::Tensor& loss) {
@@ -386,10 +386,10 @@ void DataParallelModel::throw_if_unexchanged(const std::vector<at::Tensor>& para
 
 void DataParallelModel::mark_cleared(const std::vector<at::Tensor>& parameters) {
   if (!unexchanged_->any()) return;
-  TensorSet gone;
-  distinct(parameters, gone);
+  TensorSet cleared;
+  distinct(parameters, cleared);
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
-    if (gone.count(parameters_[i].unsafeGetTensorImpl()) > 0) unexchanged_->clear(i);
+    if (cleared.count(parameters_[i].unsafeGetTensorImpl()) > 0) unexchanged_->clear(i);
   }
 }
 
@@ -420,18 +420,18 @@ at::Tensor DataParallelModel::zero_loss(const Leaves* some) const {
   return zero;
 }
 
-// Works in pieces of bucket_cap_mb MiB, so that a large model is not in memory twice.
+// Works in buckets of bucket_cap_mb MiB, so that a large model is not in memory twice.
 void DataParallelModel::average() {
   const torch::NoGradGuard no_grad;
   update_parameters();
   const std::size_t cap = static_cast<std::size_t>(options_.bucket_cap_mb) * kMiB;
-  const auto pieces = c10d::compute_bucket_assignment_by_size(parameters_, {cap});
-  for (const std::vector<std::size_t>& piece : std::get<0>(pieces)) {
+  const auto buckets = c10d::compute_bucket_assignment_by_size(parameters_, {cap});
+  for (const std::vector<std::size_t>& bucket : std::get<0>(buckets)) {
     std::vector<at::Tensor> flat;
-    for (const std::size_t i : piece) flat.push_back(parameters_[i].flatten());
+    for (const std::size_t i : bucket) flat.push_back(parameters_[i].flatten());
     const at::Tensor mean = group_.reduce(at::cat(flat), Reduction::mean);
     std::int64_t at = 0;
-    for (const std::size_t i : piece) {
+    for (const std::size_t i : bucket) {
       parameters_[i].copy_(mean.narrow(0, at, parameters_[i].numel()).view_as(parameters_[i]));
       at += parameters_[i].numel();
     }

@@ -44,7 +44,7 @@ enum class Synchronization {
 
 // Calls `call` at the end of the backward pass of this loss, before callbacks that the pass queues
 // later.
-void at_end_of_pass(const at::Tensor& loss, std::function<void()> call);
+void call_at_end_of_pass(const at::Tensor& loss, std::function<void()> call);
 
 class PassOrder;
 
@@ -79,7 +79,7 @@ class DataParallelModel {
   void update_parameters();
   // Throws "prepare.unused-parameters" if a pass of these leaves would leave out parameters and the
   // options forbid it.
-  void check_uses_all(const Leaves& leaves) const;
+  void check_all_parameters_used(const Leaves& leaves) const;
   // Prepares a backward pass of this loss that reduces: each gradient becomes the sum over the
   // processes of their gradients times their `factor`. `graph` contains the parameters that get
   // gradients; usually it is the loss. If a pass has several models, all processes prepare them in

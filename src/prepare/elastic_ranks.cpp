@@ -7,22 +7,22 @@
 #include <bit>
 #include <mutex>
 
+#include "hasten/base/detail/mix_key.h"
 #include "hasten/base/error.h"
-#include "hasten/base/mix_key.h"
 #include "hasten/base/text.h"
 #include "prepare/backward_pass.h"
-#include "prepare/same_models.h"
+#include "prepare/model_consistency.h"
 
 namespace hasten {
 namespace {
 
-[[noreturn]] void throw_option(const char* option, std::int64_t got, const std::string& expected,
-                               const std::string& hint) {
+[[noreturn]] void throw_option_error(const char* option, std::int64_t got,
+                                     const std::string& expected, const std::string& hint) {
   throw ConfigError("prepare.elastic",
                     {.what = option, .got = str(got), .expected = expected, .hint = hint});
 }
 
-[[noreturn]] void throw_loop(const std::string& got, const std::string& hint) {
+[[noreturn]] void throw_loop_error(const std::string& got, const std::string& hint) {
   throw UsageError("prepare.elastic-loop",
                    {.what = "a loop with elastic_ranks",
                     .got = got,
@@ -59,18 +59,18 @@ at::Tensor as_term(at::Tensor gradient) {
 
 void ElasticRanks::check(const ElasticOptions& options, std::int64_t processes, at::Device device) {
   if (options.ranks < 0 || !std::has_single_bit(static_cast<std::uint64_t>(options.ranks))) {
-    throw_option(
+    throw_option_error(
         "elastic_ranks", options.ranks, "0, or a power of two",
         "numbers of processes that differ can add up along the same tree only with a power of two");
   }
   if (options.ranks % processes != 0) {
-    throw_option("elastic_ranks", options.ranks,
-                 str("a multiple of ", processes, ", the number of processes"),
-                 "start a number of processes that divides elastic_ranks");
+    throw_option_error("elastic_ranks", options.ranks,
+                       str("a multiple of ", processes, ", the number of processes"),
+                       "start a number of processes that divides elastic_ranks");
   }
   if (options.threads < 1)
-    throw_option("elastic_threads", options.threads, "1 or more",
-                 "set it to 1, or to the threads that each process may use");
+    throw_option_error("elastic_threads", options.threads, "1 or more",
+                       "set it to 1, or to the threads that each process may use");
   if (device.is_cpu()) return;
   throw ConfigError("prepare.elastic", {.what = "elastic_ranks",
                                         .got = str("the device ", device.str()),
@@ -90,32 +90,33 @@ void ElasticRanks::add_model(torch::nn::Module& module) const {
   equalize_weights(module, group_);
 }
 
-ElasticPlace ElasticRanks::place_of(const BatchInfo* batch, std::int64_t pass) {
+ElasticBatchInfo ElasticRanks::place_of(const BatchInfo* batch, std::int64_t pass) {
   if (batch == nullptr || !batch->elastic) {
-    throw_loop("accumulate() without a batch of a prepared loader",
-               "iterate over a loader of make_loader that was prepared, with gradients enabled");
+    throw_loop_error(
+        "accumulate() without a batch of a prepared loader",
+        "iterate over a loader of make_loader that was prepared, with gradients enabled");
   }
-  const ElasticPlace& place = *batch->elastic;
+  const ElasticBatchInfo& place = *batch->elastic;
   if (latest_batch_ == std::pair(place.key, pass)) {
-    throw_loop("a second accumulate() for a batch",
-               "pass all models of the loop to one accumulate(), and add up their losses");
+    throw_loop_error("a second accumulate() for a batch",
+                     "pass all models of the loop to one accumulate(), and add up their losses");
   }
   // A new pass does not continue a window that an earlier pass left open.
   const bool is_open = place_ && !place_->ends_window && latest_batch_.second == pass;
   if (place.position != (is_open ? place_->position + 1 : 0)) {
-    throw_loop("a batch that was read without accumulate()",
-               "call accumulate() for each batch, even if you call no backward() for it");
+    throw_loop_error("a batch that was read without accumulate()",
+                     "call accumulate() for each batch, even if you call no backward() for it");
   }
   if (at::get_num_threads() != options_.threads) {
-    throw_loop(str(at::get_num_threads(), " threads for an operation"),
-               str("their number changes the bits of sums: set elastic_threads, which is ",
-                   options_.threads));
+    throw_loop_error(str(at::get_num_threads(), " threads for an operation"),
+                     str("their number changes the bits of sums: set elastic_threads, which is ",
+                         options_.threads));
   }
   latest_batch_ = {place.key, pass};
   return place;
 }
 
-void ElasticRanks::begin_micro_batch(const ElasticPlace& place, const Models& models) {
+void ElasticRanks::begin_micro_batch(const ElasticBatchInfo& place, const Models& models) {
   if (place.position == 0) {
     begin_window(models);
   } else if (place.begins_turn) {
@@ -127,7 +128,7 @@ void ElasticRanks::begin_micro_batch(const ElasticPlace& place, const Models& mo
     losses_.push_back(0);
   }
   place_ = place;
-  use_random_numbers_of(place);
+  seed_generator_for(place);
 }
 
 void ElasticRanks::begin_window(const Models& models) {
@@ -152,17 +153,17 @@ void ElasticRanks::fix_seed() {
       group_.broadcast(at::scalar_tensor(own, at::kLong)).item<std::int64_t>());
 }
 
-void ElasticRanks::use_random_numbers_of(const ElasticPlace& place) {
+void ElasticRanks::seed_generator_for(const ElasticBatchInfo& place) {
   at::Generator generator = at::detail::getDefaultCPUGenerator();
-  if (!generator_outside_.defined()) generator_outside_ = generator.get_state();
+  if (!outer_generator_state_.defined()) outer_generator_state_ = generator.get_state();
   const std::scoped_lock lock(generator.mutex());
   generator.set_current_seed(detail::mix_key(*seed_, place.key, 0));
 }
 
 void ElasticRanks::end_micro_batch() {
-  if (!generator_outside_.defined()) return;
+  if (!outer_generator_state_.defined()) return;
   at::Generator generator = at::detail::getDefaultCPUGenerator();
-  generator.set_state(std::exchange(generator_outside_, {}));
+  generator.set_state(std::exchange(outer_generator_state_, {}));
 }
 
 void ElasticRanks::add_pass(double weight, const at::Tensor& loss) {
@@ -183,7 +184,7 @@ void ElasticRanks::end_turn() {
     parameter.mutable_grad().reset();
   }
   gradients_.add(std::move(term));
-  if (place_->virtual_rank == 0) buffers_of_0_ = copies_of(buffers_);
+  if (place_->virtual_rank == 0) rank_0_buffers_ = copies_of(buffers_);
   for (std::size_t i = 0; i < buffers_.size(); ++i) buffers_[i].copy_(buffers_before_[i]);
 }
 
@@ -198,18 +199,18 @@ void ElasticRanks::close() {
   own.insert(own.end(), losses_.begin(), losses_.end());
   for (const at::Tensor& sum : sums) own.push_back(sum.defined());
   for (std::size_t i = 0; i < buffers_.size(); ++i) {
-    own.push_back(!buffers_of_0_.empty() && !at::equal(buffers_of_0_[i], buffers_before_[i]));
+    own.push_back(!rank_0_buffers_.empty() && !at::equal(rank_0_buffers_[i], buffers_before_[i]));
   }
   const at::Tensor all = group_.gather(at::tensor(own, at::kDouble).unsqueeze(0));
   const auto of_virtual_ranks = [&](std::int64_t first) {
-    const at::Tensor values = all.narrow(1, first, turns()).contiguous();
+    const at::Tensor values = all.narrow(1, first, ranks_per_process()).contiguous();
     const double* const data = values.const_data_ptr<double>();
     return tree_sum({data, data + values.numel()});
   };
-  const double weight = of_virtual_ranks(0), loss = of_virtual_ranks(turns());
+  const double weight = of_virtual_ranks(0), loss = of_virtual_ranks(ranks_per_process());
   loss_ = weight > 0 ? loss / weight : 0;
   const at::Tensor any = all.amax(0).contiguous();
-  const double* const flags = any.const_data_ptr<double>() + 2 * turns();
+  const double* const flags = any.const_data_ptr<double>() + 2 * ranks_per_process();
   set_gradients(std::move(sums), flags, weight);
   set_buffers(flags + parameters_.size());
   place_.reset();
@@ -239,7 +240,7 @@ void ElasticRanks::set_gradients(TensorList sums, const double* has_gradient, do
 void ElasticRanks::set_buffers(const double* has_changed) {
   for (std::size_t i = 0; i < buffers_.size(); ++i) {
     if (has_changed[i] == 0) continue;
-    if (!buffers_of_0_.empty()) buffers_[i].copy_(buffers_of_0_[i]);
+    if (!rank_0_buffers_.empty()) buffers_[i].copy_(rank_0_buffers_[i]);
     if (group_.size() > 1) buffers_[i].copy_(group_.broadcast(buffers_[i]));
   }
 }
@@ -251,7 +252,7 @@ void ElasticRanks::drop() {
   weights_.clear();
   losses_.clear();
   buffers_before_.clear();
-  buffers_of_0_.clear();
+  rank_0_buffers_.clear();
 }
 
 void ElasticRanks::check_parameters(const std::vector<at::Tensor>& parameters) const {
@@ -259,8 +260,8 @@ void ElasticRanks::check_parameters(const std::vector<at::Tensor>& parameters) c
   for (const at::Tensor& each : parameters_) known.insert(each.unsafeGetTensorImpl());
   for (const at::Tensor& each : parameters) {
     if (!each.grad().defined() || known.count(each.unsafeGetTensorImpl()) > 0) continue;
-    throw_loop("a gradient of a parameter that belongs to no model of accumulate()",
-               "register the parameter in a module, prepare it, and pass it to accumulate()");
+    throw_loop_error("a gradient of a parameter that belongs to no model of accumulate()",
+                     "register the parameter in a module, prepare it, and pass it to accumulate()");
   }
 }
 

@@ -27,7 +27,7 @@
 
 #include "hasten/checkpoint/training_state.h"
 #include "hasten/data/batch_info.h"
-#include "hasten/data/share.h"
+#include "hasten/data/loader_sharding.h"
 #include "hasten/process/group.h"
 #include "prepare/accumulation_window.h"
 #include "prepare/tree_sum.h"
@@ -54,8 +54,8 @@ class ElasticRanks {
   std::int64_t ranks() const { return options_.ranks; }
   std::int64_t steps() const { return options_.steps; }
   // The number of virtual ranks of each process.
-  std::int64_t turns() const { return options_.ranks / group_.size(); }
-  ElasticShare share() const { return {.ranks = options_.ranks, .steps = options_.steps}; }
+  std::int64_t ranks_per_process() const { return options_.ranks / group_.size(); }
+  ElasticSharding sharding() const { return {.ranks = options_.ranks, .steps = options_.steps}; }
 
   // Checks that all processes have the same model, and gives them rank 0's weights. A collective.
   void add_model(torch::nn::Module& module) const;
@@ -63,9 +63,9 @@ class ElasticRanks {
   // Returns the place of the batch of the innermost loop. `pass` is the number of the loop's pass.
   // Throws unless the place is the next one of the window that this pass has begun, or the first
   // one after a complete window.
-  ElasticPlace place_of(const BatchInfo* batch, std::int64_t pass);
+  ElasticBatchInfo place_of(const BatchInfo* batch, std::int64_t pass);
   // Begins the micro-batch of this place. The first call of a run is a collective.
-  void begin_micro_batch(const ElasticPlace& place, const Models& models);
+  void begin_micro_batch(const ElasticBatchInfo& place, const Models& models);
   // Restores the random numbers outside of the micro-batch.
   void end_micro_batch();
   // Counts a backward pass. It has added the gradients of its loss times its weight.
@@ -93,7 +93,7 @@ class ElasticRanks {
   void begin_window(const Models& models);
   void end_turn();
   void fix_seed();
-  void use_random_numbers_of(const ElasticPlace& place);
+  void seed_generator_for(const ElasticBatchInfo& place);
   void clear_gradients() const;
   void set_gradients(TensorList sums, const double* has_gradient, double total_weight);
   void set_buffers(const double* has_changed);
@@ -107,15 +107,16 @@ class ElasticRanks {
   std::pair<std::uint64_t, std::int64_t> latest_batch_ = {0, -1};
 
   // The state of the open window.
-  std::optional<ElasticPlace> place_;         // of the latest micro-batch
-  std::vector<at::Tensor> parameters_;        // parameters that require gradients
-  std::vector<at::Tensor> buffers_;           // of the models
-  TensorList buffers_before_, buffers_of_0_;  // before the window, and after virtual rank 0's turn
-  TreeSum gradients_;                         // the sums of the completed turns
-  std::vector<double> weights_, losses_;      // of each turn
+  std::optional<ElasticBatchInfo> place_;  // of the latest micro-batch
+  std::vector<at::Tensor> parameters_;     // parameters that require gradients
+  std::vector<at::Tensor> buffers_;        // of the models
+  TensorList buffers_before_;              // the buffers before the window
+  TensorList rank_0_buffers_;              // the buffers after the turn of virtual rank 0
+  TreeSum gradients_;                      // the sums of the completed turns
+  std::vector<double> weights_, losses_;   // of each turn
   // The state of LibTorch's generator outside of micro-batches. It is defined only during a
   // micro-batch.
-  at::Tensor generator_outside_;
+  at::Tensor outer_generator_state_;
 };
 
 }  // namespace hasten

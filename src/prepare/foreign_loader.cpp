@@ -25,7 +25,7 @@ struct GeneratorState {
   std::optional<float> next_float = std::nullopt;
   std::optional<double> next_double = std::nullopt;
 
-  bool same_engine(const GeneratorState& other) const {
+  bool has_same_engine(const GeneratorState& other) const {
     const at::mt19937_data_pod a = engine.data(), b = other.engine.data();
     return a.seed_ == b.seed_ && a.left_ == b.left_ && a.next_ == b.next_ && a.state_ == b.state_;
   }
@@ -52,14 +52,14 @@ GeneratorState exchange_state(const GeneratorState& state) {
   return before;
 }
 
-void draw_one() {
+void draw_number() {
   at::Generator generator = default_generator();
   const std::lock_guard<std::mutex> lock(generator.mutex());
   generator.get<at::CPUGeneratorImpl>()->random();
 }
 
 // Returns a different stream of numbers, which is derived from this one.
-GeneratorState derived_from(const GeneratorState& state) {
+GeneratorState derive_generator_state(const GeneratorState& state) {
   const at::mt19937_data_pod data = state.engine.data();
   std::string bytes(reinterpret_cast<const char*>(data.state_.data()), sizeof data.state_);
   bytes += str(data.left_, " ", data.next_);
@@ -113,10 +113,10 @@ at::Tensor sample_of(const std::vector<at::Tensor>& tensors) {
       samples += taken;
     }
   }
-  const auto mark = static_cast<std::uint64_t>(fingerprint(exact.data(), exact.size()));
+  const auto hash = static_cast<std::uint64_t>(fingerprint(exact.data(), exact.size()));
   at::Tensor sample = at::zeros({2 + kSamples}, at::kDouble);
-  sample[0] = static_cast<double>(mark >> 32);
-  sample[1] = static_cast<double>(mark & 0xffffffffu);
+  sample[0] = static_cast<double>(hash >> 32);
+  sample[1] = static_cast<double>(hash & 0xffffffffu);
   if (!floating.empty()) {
     const at::Tensor all = at::cat(floating);
     const std::int64_t kept = std::min(kSamples, all.numel());
@@ -153,7 +153,8 @@ ForeignLoader::~ForeignLoader() = default;
 
 void ForeignLoader::enter_begin() {
   if (!generators_ || state_.group.size() == 1) return;
-  state_.gradients.require_all("the start of a pass over a loader that hasten did not make");
+  state_.gradients.require_all_have_data(
+      "the start of a pass over a loader that hasten did not make");
   const CallScope scope(state_.group, "start of a pass over a loader that every process reads");
   at::Generator generator = default_generator();
   const at::Tensor state = state_.group.broadcast(generator.get_state());
@@ -164,7 +165,7 @@ void ForeignLoader::enter_begin() {
 
 void ForeignLoader::leave_begin() {
   if (!generators_) return;
-  generators_->of_pass = derived_from(current_state());
+  generators_->of_pass = derive_generator_state(current_state());
   if (generators_->own) exchange_state(*generators_->own);
   generators_->own.reset();
 }
@@ -177,9 +178,9 @@ void ForeignLoader::leave_read() {
   if (!generators_) return;
   GeneratorState after = exchange_state(*generators_->own);
   generators_->own.reset();
-  if (after.same_engine(generators_->of_pass)) return;
+  if (after.has_same_engine(generators_->of_pass)) return;
   generators_->of_pass = after;
-  if (!generators_->drew && state_.group.rank() == 0) draw_one();
+  if (!generators_->drew && state_.group.rank() == 0) draw_number();
   generators_->drew = true;
 }
 

@@ -24,7 +24,7 @@ class BucketMover {
     const at::Tensor& buffer = bucket.getBuffer();
     if (!buffer.is_cpu() || !backend_->supportsTensorAlloc(buffer.device().index())) return;
     const c10::Storage& storage = buffer.storage();
-    Seen& seen = seen_[bucket.getIndex()];
+    SeenBucket& seen = seen_[bucket.getIndex()];
     if (seen.storage.lock().get() != storage.unsafeGetStorageImpl()) {
       seen = {.storage = storage.getWeakStorageImpl()};
     } else if (!std::exchange(seen.moved, true)) {
@@ -35,14 +35,14 @@ class BucketMover {
   }
 
  private:
-  struct Seen {
+  struct SeenBucket {
     c10::weak_intrusive_ptr<c10::StorageImpl> storage{
         c10::intrusive_ptr<c10::StorageImpl>()};  // empty
     bool moved = false;
   };
 
   c10::intrusive_ptr<c10d::Backend> backend_;
-  std::unordered_map<std::size_t, Seen> seen_;  // key: bucket index
+  std::unordered_map<std::size_t, SeenBucket> seen_;  // key: bucket index
 };
 
 // Multiplies each rank's tensor by the factor before the sum. The name of c10d's function for this
@@ -60,15 +60,15 @@ class AllReduce : public GradientExchange {
 
   ReductionFuture sum(c10d::GradBucket& bucket, double factor) override {
     mover_.move(bucket);
-    std::vector<at::Tensor> both = {bucket.getBuffer()};
+    std::vector<at::Tensor> tensors = {bucket.getBuffer()};
     c10d::AllreduceOptions options;
     // hasten's Gloo multiplies while it reads.
-    if (both[0].is_cpu()) {
+    if (tensors[0].is_cpu()) {
       options.reduceOp = sum_of_products(factor);
     } else if (factor != 1.0) {
-      both[0].mul_(factor);
+      tensors[0].mul_(factor);
     }
-    return group_->allreduce(both, options)->getFuture();
+    return group_->allreduce(tensors, options)->getFuture();
   }
 
  private:

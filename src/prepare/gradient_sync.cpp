@@ -47,7 +47,7 @@ void GradientSync::remove_model(const torch::nn::Module* module) {
   std::erase_if(models_, [&](const auto& each) { return each->module() == module; });
 }
 
-void GradientSync::drop_destroyed() {
+void GradientSync::drop_destroyed_models() {
   std::erase_if(models_, [](const auto& each) { return each->module() == nullptr; });
 }
 
@@ -72,7 +72,7 @@ Synchronization GradientSync::set_synchronization(const torch::nn::Module* modul
 }
 
 void GradientSync::average(const torch::nn::Module* module) {
-  require_all("the averaging of LocalSGD");
+  require_all_have_data("the averaging of LocalSGD");
   for (const auto& model : models_) {
     if (model->module() == module) model->average();
   }
@@ -120,7 +120,7 @@ void GradientSync::exchange(const BackwardPass& pass, AccumulationWindow* window
   const bool first = window->count_pass(pass.weight);
   if (window->is_due() && first && has_pre_exchange_function()) {
     const auto models = models_to_exchange(pass, window);
-    if (!models.empty()) return exchange_after(pass, *window, models);
+    if (!models.empty()) return exchange_after_pass(pass, *window, models);
   }
   if (window->is_due()) return exchange_at_end(pass, *window, first);
   // An early exchange gives every process an equal share of the sum. The division by the weights
@@ -168,11 +168,11 @@ void GradientSync::exchange_at_end(const BackwardPass& pass, AccumulationWindow&
 }
 
 bool GradientSync::has_pre_exchange_function() const {
-  return std::any_of(before_exchange_.begin(), before_exchange_.end(),
+  return std::any_of(pre_exchange_functions_.begin(), pre_exchange_functions_.end(),
                      [](const auto& function) { return static_cast<bool>(*function); });
 }
 
-void GradientSync::refuse_join_with_function() const {
+void GradientSync::throw_join_with_hook() const {
   throw UsageError("prepare.join-call",
                    {.what = "join_uneven_inputs with register_exchange_pre_hook",
                     .got = "a function that every process calls before an exchange",
@@ -181,17 +181,17 @@ void GradientSync::refuse_join_with_function() const {
 }
 
 ExchangeHook GradientSync::add_pre_exchange_function(std::function<void()> function) {
-  if (join_) refuse_join_with_function();
-  std::erase_if(before_exchange_, [](const auto& each) { return !*each; });
-  before_exchange_.push_back(std::make_shared<std::function<void()>>(std::move(function)));
-  return ExchangeHook(before_exchange_.back());
+  if (join_) throw_join_with_hook();
+  std::erase_if(pre_exchange_functions_, [](const auto& each) { return !*each; });
+  pre_exchange_functions_.push_back(std::make_shared<std::function<void()>>(std::move(function)));
+  return ExchangeHook(pre_exchange_functions_.back());
 }
 
 // Exchanges the gradients of a window after they have been computed.
-void GradientSync::exchange_after(const BackwardPass& pass, AccumulationWindow& window,
-                                  const std::vector<DataParallelModel*>& models) {
+void GradientSync::exchange_after_pass(const BackwardPass& pass, AccumulationWindow& window,
+                                       const std::vector<DataParallelModel*>& models) {
   if (pass.weight > 0) add_gradients(pass, pass.weight);
-  for (const auto& function : before_exchange_) {
+  for (const auto& function : pre_exchange_functions_) {
     if (*function) (*function)();
   }
   if (announces_models(window)) announce_backward(models, JoinPass::closing, /*sums_weights=*/true);
@@ -213,7 +213,7 @@ void GradientSync::exchange_window(AccumulationWindow& window,
   bool again = false;
   for (const DataParallelModel* const model : models) {
     if (!window.has_exchanged(model->module())) {
-      window.note_exchange(model->module());
+      window.mark_exchanged(model->module());
       continue;
     }
     again = true;
@@ -260,16 +260,17 @@ void GradientSync::close(AccumulationWindow& window, const std::vector<at::Tenso
 void GradientSync::exchange_remaining(AccumulationWindow& window,
                                       std::vector<DataParallelModel*> missing) {
   while (!missing.empty()) {
-    std::vector<DataParallelModel*> held = missing;
-    std::erase_if(held, [](const DataParallelModel* model) { return !model->has_gradients(); });
+    std::vector<DataParallelModel*> with_gradients = missing;
+    std::erase_if(with_gradients,
+                  [](const DataParallelModel* model) { return !model->has_gradients(); });
     const bool sums_weights = !window.is_closed();
-    announce_backward(held, JoinPass::catch_up, sums_weights);
+    announce_backward(with_gradients, JoinPass::catch_up, sums_weights);
     const bool is_last = message_exchange().leader_message().is_catch_up();
     const auto models = models_from_bits(message_exchange().announced_models());
     if (sums_weights) close_with_weights(window);
     exchange_window(window, models, nullptr);
     if (is_last) {  // no process has gradients of the remaining models
-      for (const DataParallelModel* const model : missing) window.note_exchange(model->module());
+      for (const DataParallelModel* const model : missing) window.mark_exchanged(model->module());
       return;
     }
     std::erase_if(missing, [&](const DataParallelModel* model) {
@@ -289,7 +290,7 @@ void GradientSync::divide_local(AccumulationWindow& window,
     if (!window.has_model(module) || window.has_exchanged(module)) continue;
     if (!model->has_one_of(parameters)) continue;
     scale_gradients_(model->parameters(), factor);
-    window.note_exchange(module);
+    window.mark_exchanged(module);
   }
 }
 
@@ -338,7 +339,7 @@ void GradientSync::reduce(const std::vector<DataParallelModel*>& models, const B
   if (pass != nullptr && (pass->inputs_of_user || (!adds && options_.find_unused_parameters)))
     some = pass->leaves();
   if (pass != nullptr && pass->inputs_of_user) {
-    for (const DataParallelModel* const model : models) model->check_uses_all(*some);
+    for (const DataParallelModel* const model : models) model->check_all_parameters_used(*some);
   }
   const bool is_half = adds && has_16_bits(pass->loss);
   // If no parameter has a gradient yet, the loss is multiplied by the factor. This saves a pass
@@ -377,7 +378,7 @@ void GradientSync::reduce(const std::vector<DataParallelModel*>& models, const B
     (*model)->prepare_backward(restricted ? (*model)->zero_loss(&*some) : own, own, factor, order);
   }
   // Runs before the reducers wait for the buckets that they have sent.
-  if (order && own.defined()) at_end_of_pass(own, [order] { order->release(); });
+  if (order && own.defined()) call_at_end_of_pass(own, [order] { order->release(); });
   if (own.defined()) run(adds ? *pass : BackwardPass{}, own);
   for (DataParallelModel* const model : models) model->finish_backward(own);
   scale_gradients_(outside_buckets, share);
@@ -407,7 +408,7 @@ void GradientSync::mark_cleared(const std::vector<at::Tensor>& parameters) {
 
 at::Tensor GradientSync::mean_loss(const at::Tensor& loss) {
   if (!weight_share_ || !loss.defined()) return loss;
-  require_all("optimizer.step(closure)");
+  require_all_have_data("optimizer.step(closure)");
   const torch::NoGradGuard no_grad;
   // A process without items has a loss of 0 / 0.
   const at::Tensor own = *weight_share_ > 0 ? loss.detach().to(at::kDouble) * *weight_share_
@@ -420,12 +421,12 @@ void GradientSync::begin_join(const std::vector<torch::nn::Module*>& models) {
     throw UsageError("prepare.nested-join", {.what = "join_uneven_inputs inside join_uneven_inputs",
                                              .hint = "pass all models to one call"});
   }
-  if (has_pre_exchange_function()) refuse_join_with_function();
+  if (has_pre_exchange_function()) throw_join_with_hook();
   // A group with one process has a scope too, but exchanges no messages.
   join_ = std::make_unique<Join>(group_, models);
 }
 
-void GradientSync::require_all(const char* call) {
+void GradientSync::require_all_have_data(const char* call) {
   if (!join_ || group_.size() == 1) return;
   join_->exchange({.call = JoinCall::other});
   if (join_->all_have_data()) return;

@@ -37,7 +37,7 @@ class GradientSync {
   // Adds a model, unless it was added before. Its weights become equal to rank 0's. A collective.
   void add_model(const std::shared_ptr<torch::nn::Module>& module);
   void remove_model(const torch::nn::Module* module);
-  void drop_destroyed();
+  void drop_destroyed_models();
 
   // Copies the buffers of one rank to all processes if the options of the model require it. It is a
   // collective only in that case.
@@ -71,7 +71,7 @@ class GradientSync {
   // Call it after these gradients have been cleared.
   void mark_cleared(const std::vector<at::Tensor>& parameters);
   // Call it before a backward pass.
-  void forget_weight_share() { weight_share_.reset(); }
+  void reset_weight_share() { weight_share_.reset(); }
   // Returns the loss of the latest backward pass. If the pass exchanged gradients, this is the
   // weighted mean over the processes, and the call is a collective.
   at::Tensor mean_loss(const at::Tensor& loss);
@@ -84,7 +84,7 @@ class GradientSync {
   Join* join() const { return join_.get(); }
   // Call it before a collective in which a process without data cannot take part. Throws
   // "prepare.join-call" if there is such a process.
-  void require_all(const char* call);
+  void require_all_have_data(const char* call);
   // Call it before tensors are gathered row by row. Returns the rank that describes the tensors to
   // the processes without data, or -1 if all have data.
   std::int64_t announce_rows();
@@ -110,10 +110,10 @@ class GradientSync {
               double weight, double share, double factor);
   void exchange_pass(const BackwardPass& pass);
   void exchange_at_end(const BackwardPass& pass, AccumulationWindow& window, bool first);
-  void exchange_after(const BackwardPass& pass, AccumulationWindow& window,
-                      const std::vector<DataParallelModel*>& models);
+  void exchange_after_pass(const BackwardPass& pass, AccumulationWindow& window,
+                           const std::vector<DataParallelModel*>& models);
   bool has_pre_exchange_function() const;
-  void refuse_join_with_function() const;
+  void throw_join_with_hook() const;
   void exchange_remaining(AccumulationWindow& window, std::vector<DataParallelModel*> missing);
   void divide_local(AccumulationWindow& window, const std::vector<at::Tensor>& parameters) const;
   double total_weight(double own, bool differs);
@@ -145,7 +145,7 @@ class GradientSync {
   // The weight of this process's latest loss divided by the sum of the weights of all processes. It
   // is unset if the processes exchanged nothing.
   std::optional<double> weight_share_;
-  std::vector<std::shared_ptr<std::function<void()>>> before_exchange_;
+  std::vector<std::shared_ptr<std::function<void()>>> pre_exchange_functions_;
 };
 
 }  // namespace hasten

@@ -14,15 +14,15 @@ using Optimizer = torch::optim::Optimizer;
 using Tensors = std::vector<at::Tensor>;
 
 // During its lifetime, the states of the parameters are stored under the addresses of their copies.
-class OtherStates {
+class StateKeysScope {
  public:
-  OtherStates(Optimizer& optimizer, const Tensors& parameters, const Tensors& copies)
+  StateKeysScope(Optimizer& optimizer, const Tensors& parameters, const Tensors& copies)
       : optimizer_(optimizer), parameters_(parameters), copies_(copies) {
     move(parameters_, copies_);
   }
-  OtherStates(const OtherStates&) = delete;
-  OtherStates& operator=(const OtherStates&) = delete;
-  ~OtherStates() { move(copies_, parameters_); }
+  StateKeysScope(const StateKeysScope&) = delete;
+  StateKeysScope& operator=(const StateKeysScope&) = delete;
+  ~StateKeysScope() { move(copies_, parameters_); }
 
  private:
   void move(const Tensors& from, const Tensors& to) {
@@ -46,90 +46,95 @@ at::Tensor host_memory_like(const at::Tensor& x) {
 
 }  // namespace
 
-HostStates::Twin& HostStates::twin_of(const at::Tensor& parameter) {
-  Twin& twin = twins_[parameter.unsafeGetTensorImpl()];
+HostStates::HostParameter& HostStates::host_parameter_of(const at::Tensor& parameter) {
+  HostParameter& host_parameter = host_parameters_[parameter.unsafeGetTensorImpl()];
   const auto version = static_cast<std::int64_t>(parameter._version());
   // A conversion changes the type of a parameter, and a different parameter may get its address.
-  const bool fits = twin.host.defined() && twin.host.sizes() == parameter.sizes() &&
-                    twin.host.scalar_type() == parameter.scalar_type();
-  if (fits && twin.version == version && twin.data == parameter.const_data_ptr()) return twin;
-  if (!fits) twin.host = host_memory_like(parameter);
-  twin.host.copy_(parameter);
-  return twin;
+  const bool fits = host_parameter.host.defined() &&
+                    host_parameter.host.sizes() == parameter.sizes() &&
+                    host_parameter.host.scalar_type() == parameter.scalar_type();
+  if (fits && host_parameter.version == version &&
+      host_parameter.data == parameter.const_data_ptr())
+    return host_parameter;
+  if (!fits) host_parameter.host = host_memory_like(parameter);
+  host_parameter.host.copy_(parameter);
+  return host_parameter;
 }
 
-HostCopies& HostStates::copies_of(at::Device device) {
-  std::unique_ptr<HostCopies>& copies = copies_[device];
-  if (!copies) copies = make_host_copies(device);
+HostCopier& HostStates::copies_of(at::Device device) {
+  std::unique_ptr<HostCopier>& copies = copies_[device];
+  if (!copies) copies = make_host_copier(device);
   return *copies;
 }
 
-void HostStates::begin(const at::Tensor& parameter) {
-  Twin& twin = twin_of(parameter);
+void HostStates::start_gradient_copy(const at::Tensor& parameter) {
+  HostParameter& host_parameter = host_parameter_of(parameter);
   const at::Tensor& given = parameter.grad();
   if (given.layout() != at::kStrided) {
-    twin.gradient = {.tensor = given.cpu(), .wait = [] {}};
+    host_parameter.gradient = {.tensor = given.cpu(), .wait = [] {}};
   } else {
     const at::Tensor dense = given.is_non_overlapping_and_dense() ? given : given.contiguous();
     HostTraffic::count_to_host(HostTraffic::Purpose::optimizer_states, dense);
-    twin.gradient = copies_of(given.device()).to_host(dense);
+    host_parameter.gradient = copies_of(given.device()).to_host(dense);
   }
 }
 
-void HostStates::finish(Optimizer& optimizer, const Tensors& here, const Tensors& elsewhere) {
-  Tensors some = here, instead = here, copies;
-  for (const at::Tensor& parameter : elsewhere) {
-    Twin& twin = twins_.at(parameter.unsafeGetTensorImpl());
-    twin.gradient.wait();
-    twin.host.mutable_grad() = std::exchange(twin.gradient, {}).tensor;
-    copies.push_back(twin.host);
+void HostStates::step_with_host_copies(Optimizer& optimizer, const Tensors& on_host,
+                                       const Tensors& on_device) {
+  Tensors some = on_host, replacements = on_host, copies;
+  for (const at::Tensor& parameter : on_device) {
+    HostParameter& host_parameter = host_parameters_.at(parameter.unsafeGetTensorImpl());
+    host_parameter.gradient.wait();
+    host_parameter.host.mutable_grad() = std::exchange(host_parameter.gradient, {}).tensor;
+    copies.push_back(host_parameter.host);
     // The state may have been loaded or created on the device.
     const auto state = optimizer.state().find(parameter.unsafeGetTensorImpl());
     if (state != optimizer.state().end()) move_state(*state->second, at::kCPU);
   }
-  some.insert(some.end(), elsewhere.begin(), elsewhere.end());
-  instead.insert(instead.end(), copies.begin(), copies.end());
+  some.insert(some.end(), on_device.begin(), on_device.end());
+  replacements.insert(replacements.end(), copies.begin(), copies.end());
   {
-    const OtherStates states(optimizer, elsewhere, copies);
-    partial_.run(optimizer, some, instead);
+    const StateKeysScope states(optimizer, on_device, copies);
+    partial_.run(optimizer, some, replacements);
   }
-  for (const at::Tensor& parameter : elsewhere) {
-    Twin& twin = twins_.at(parameter.unsafeGetTensorImpl());
-    twin.host.mutable_grad().reset();
-    parameter.copy_(twin.host, /*non_blocking=*/true);
+  for (const at::Tensor& parameter : on_device) {
+    HostParameter& host_parameter = host_parameters_.at(parameter.unsafeGetTensorImpl());
+    host_parameter.host.mutable_grad().reset();
+    parameter.copy_(host_parameter.host, /*non_blocking=*/true);
     HostTraffic::count_to_device(HostTraffic::Purpose::optimizer_states, parameter);
-    twin.version = static_cast<std::int64_t>(parameter._version());
-    twin.data = parameter.const_data_ptr();
+    host_parameter.version = static_cast<std::int64_t>(parameter._version());
+    host_parameter.data = parameter.const_data_ptr();
   }
 }
 
-void HostStates::step_apart(Optimizer& optimizer, const Tensors& here, const Tensors& elsewhere) {
+void HostStates::step_one_by_one(Optimizer& optimizer, const Tensors& on_host,
+                                 const Tensors& on_device) {
   // For the optimizer each part is a step, after which it forgets the factor of the gradients.
-  auto* const scaled = dynamic_cast<ScalesGradients*>(&optimizer);
+  auto* const scaled = dynamic_cast<GradientScalingOptimizer*>(&optimizer);
   const double scale = scaled == nullptr ? 1 : scaled->scale_of_next_step().read();
-  const auto step_part = [&](const Tensors& here_too, const Tensors& there) {
+  const auto step_part = [&](const Tensors& host_part, const Tensors& device_part) {
     if (scaled != nullptr) scaled->scale_next_step(scale);
-    finish(optimizer, here_too, there);
+    step_with_host_copies(optimizer, host_part, device_part);
   };
-  if (!here.empty()) step_part(here, {});
+  if (!on_host.empty()) step_part(on_host, {});
   // The number of gradients that are being copied while one parameter is stepped.
-  constexpr std::size_t kAhead = 8;
-  for (std::size_t i = 0; i < elsewhere.size() + kAhead; ++i) {
-    if (i < elsewhere.size()) begin(elsewhere[i]);
-    if (i >= kAhead) step_part({}, {elsewhere[i - kAhead]});
+  constexpr std::size_t kPrefetchCount = 8;
+  for (std::size_t i = 0; i < on_device.size() + kPrefetchCount; ++i) {
+    if (i < on_device.size()) start_gradient_copy(on_device[i]);
+    if (i >= kPrefetchCount) step_part({}, {on_device[i - kPrefetchCount]});
   }
 }
 
 void HostStates::step(Optimizer& optimizer, const Tensors& parameters) {
   const torch::NoGradGuard no_grad;
-  Tensors here, elsewhere;
+  Tensors on_host, on_device;
   for (const at::Tensor& parameter : parameters)
-    (is_elsewhere_(parameter) ? elsewhere : here).push_back(parameter);
+    (needs_copy_(parameter) ? on_device : on_host).push_back(parameter);
   if (parameters.empty()) return;
-  if (!elsewhere.empty() && steps_parameters_apart(optimizer))
-    return step_apart(optimizer, here, elsewhere);
-  for (const at::Tensor& parameter : elsewhere) begin(parameter);
-  finish(optimizer, here, elsewhere);
+  if (!on_device.empty() && steps_parameters_independently(optimizer))
+    return step_one_by_one(optimizer, on_host, on_device);
+  for (const at::Tensor& parameter : on_device) start_gradient_copy(parameter);
+  step_with_host_copies(optimizer, on_host, on_device);
 }
 
 }  // namespace hasten

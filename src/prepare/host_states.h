@@ -20,46 +20,47 @@
 #include <utility>
 #include <vector>
 
-#include "device/host_copies.h"
+#include "device/host_copier.h"
 #include "prepare/partial_step.h"
 
 namespace hasten {
 
 class HostStates {
  public:
-  // `is_elsewhere` returns true for parameters that are not in host memory.
-  explicit HostStates(std::function<bool(const at::Tensor&)> is_elsewhere = is_on_device)
-      : is_elsewhere_(std::move(is_elsewhere)) {}
+  // `needs_copy` returns true for parameters that are not in host memory.
+  explicit HostStates(std::function<bool(const at::Tensor&)> needs_copy = is_on_device)
+      : needs_copy_(std::move(needs_copy)) {}
   void step(torch::optim::Optimizer& optimizer, const std::vector<at::Tensor>& parameters);
 
  private:
   // The copy of a parameter in host memory.
-  struct Twin {
+  struct HostParameter {
     at::Tensor host;
     std::int64_t version = -1;  // the version of the parameter when both were equal
     const void* data = nullptr;
-    HostCopies::Sent gradient = {};  // being copied
+    HostCopier::HostCopy gradient = {};  // being copied
   };
 
-  // Sends the gradient of a parameter to the host.
-  void begin(const at::Tensor& parameter);
-  // Steps the parameters in `here` and in `elsewhere` in one step. The gradients of the latter must
-  // have been sent.
-  void finish(torch::optim::Optimizer& optimizer, const std::vector<at::Tensor>& here,
-              const std::vector<at::Tensor>& elsewhere);
-  // Steps the parameters elsewhere one after the other, while the gradients of the next ones are
-  // being copied.
-  void step_apart(torch::optim::Optimizer& optimizer, const std::vector<at::Tensor>& here,
-                  const std::vector<at::Tensor>& elsewhere);
-  Twin& twin_of(const at::Tensor& parameter);
-  HostCopies& copies_of(at::Device device);
+  // Starts to copy the gradient of a parameter to the host.
+  void start_gradient_copy(const at::Tensor& parameter);
+  // Steps the parameters in `on_host` and in `on_device` in one step. The gradient copies of the
+  // latter must have been started.
+  void step_with_host_copies(torch::optim::Optimizer& optimizer,
+                             const std::vector<at::Tensor>& on_host,
+                             const std::vector<at::Tensor>& on_device);
+  // Steps the parameters on the device one after the other, while the gradients of the next ones
+  // are being copied.
+  void step_one_by_one(torch::optim::Optimizer& optimizer, const std::vector<at::Tensor>& on_host,
+                       const std::vector<at::Tensor>& on_device);
+  HostParameter& host_parameter_of(const at::Tensor& parameter);
+  HostCopier& copies_of(at::Device device);
 
   static bool is_on_device(const at::Tensor& parameter) { return !parameter.device().is_cpu(); }
 
-  std::function<bool(const at::Tensor&)> is_elsewhere_;
+  std::function<bool(const at::Tensor&)> needs_copy_;
   PartialStep partial_;
-  std::unordered_map<const c10::TensorImpl*, Twin> twins_;
-  std::unordered_map<at::Device, std::unique_ptr<HostCopies>> copies_;
+  std::unordered_map<const c10::TensorImpl*, HostParameter> host_parameters_;
+  std::unordered_map<at::Device, std::unique_ptr<HostCopier>> copies_;
 };
 
 }  // namespace hasten

@@ -11,8 +11,8 @@
 namespace hasten {
 namespace {
 
-constexpr std::int64_t kNumbers = sizeof(JoinMessage) / sizeof(std::int64_t);
-static_assert(sizeof(JoinMessage) == kNumbers * sizeof(std::int64_t));
+constexpr std::int64_t kMessageNumbers = sizeof(JoinMessage) / sizeof(std::int64_t);
+static_assert(sizeof(JoinMessage) == kMessageNumbers * sizeof(std::int64_t));
 
 const char* name_of(JoinCall call) {
   switch (call) {
@@ -35,13 +35,13 @@ const char* name_of(JoinCall call) {
 void MessageExchange::exchange(JoinMessage message) {
   if (message.call != JoinCall::finished) ++calls_;
   message.calls = calls_;
-  at::Tensor own = at::empty({1, kNumbers}, at::kLong);
+  at::Tensor own = at::empty({1, kMessageNumbers}, at::kLong);
   std::memcpy(own.data_ptr(), &message, sizeof message);
   const at::Tensor all = group_.gather(own);
   messages_.resize(static_cast<std::size_t>(group_.size()));
   std::memcpy(messages_.data(), all.const_data_ptr(), messages_.size() * sizeof message);
-  const auto first = [&](const auto& is_it) {
-    const auto found = std::find_if(messages_.begin(), messages_.end(), is_it);
+  const auto first = [&](const auto& matches) {
+    const auto found = std::find_if(messages_.begin(), messages_.end(), matches);
     return found == messages_.end() ? -1 : found - messages_.begin();
   };
   const auto has_finished = [](const JoinMessage& each) { return each.call == JoinCall::finished; };

@@ -79,7 +79,7 @@ class Join : public MessageExchange {
       : MessageExchange(group), models(std::move(models)) {}
 
   bool all_have_data() const { return finished_count_ == 0; }
-  bool nobody_has_data() const { return finished_count_ == group_.size(); }
+  bool no_process_has_data() const { return finished_count_ == group_.size(); }
   // A rank that made the most calls. This and the next two functions are valid when all processes
   // have finished.
   std::int64_t last_rank() const;

@@ -12,21 +12,21 @@
 #include "hasten/prepare/join.h"
 #include "prepare/accelerator_state.h"
 #include "prepare/metrics.h"
-#include "prepare/same_models.h"
+#include "prepare/model_consistency.h"
 
 namespace hasten {
 namespace {
 
 // Returns the bytes of rank `from`, of any length. A collective.
 std::string broadcast_bytes(const std::string& bytes, const Group& group, std::int64_t from) {
-  constexpr std::size_t kAtOnce = std::size_t{1} << 28;
+  constexpr std::size_t kChunkBytes = std::size_t{1} << 28;
   const auto own = at::scalar_tensor(static_cast<std::int64_t>(bytes.size()), at::kLong);
   const auto size = static_cast<std::size_t>(group.broadcast(own, from).item<std::int64_t>());
   std::string all;
   all.reserve(size);
   while (all.size() < size) {
     const bool sends = group.rank() == from;
-    all += group.broadcast_object(sends ? bytes.substr(all.size(), kAtOnce) : "", from);
+    all += group.broadcast_object(sends ? bytes.substr(all.size(), kChunkBytes) : "", from);
   }
   return all;
 }
@@ -41,7 +41,7 @@ void clear_gradients(const std::vector<DataParallelModel*>& models) {
 
 JoinScope::JoinScope(std::shared_ptr<AcceleratorState> state,
                      const std::vector<torch::nn::Module*>& models, JoinOptions options)
-    : state_(std::move(state)), thrown_before_(std::uncaught_exceptions()) {
+    : state_(std::move(state)), uncaught_exceptions_(std::uncaught_exceptions()) {
   state_->refuse_with_elastic_ranks("join_uneven_inputs()");
   state_->gradients.begin_join(models);
   state_->loaders.set_even_batches(options.even_batches);
@@ -49,14 +49,14 @@ JoinScope::JoinScope(std::shared_ptr<AcceleratorState> state,
 
 JoinScope::~JoinScope() noexcept(false) {
   // The scope ends for this process even if an exchange throws.
-  struct End {
+  struct JoinCleanup {
     AcceleratorState& state;
-    ~End() {
+    ~JoinCleanup() {
       state.gradients.end_join();
       state.loaders.set_even_batches(std::nullopt);
     }
   } const end{*state_};
-  const bool unwinds = std::uncaught_exceptions() > thrown_before_;
+  const bool unwinds = std::uncaught_exceptions() > uncaught_exceptions_;
   if (!unwinds) JoinParticipant(*state_).run();
 }
 
@@ -67,7 +67,7 @@ void JoinParticipant::run() {
   if (state_.group.size() == 1) return;
   for (;;) {
     join_.exchange({});
-    if (join_.nobody_has_data()) break;
+    if (join_.no_process_has_data()) break;
     take_part(join_.leader_message());
   }
   if (join_.was_uneven()) copy_state_from_last_rank();
@@ -102,11 +102,11 @@ void JoinParticipant::take_part_in_backward(const JoinMessage& message) {
   if (message.pass == JoinPass::early) return take_part_in_early_exchange(models, bits);
   const auto open = message.pass == JoinPass::without_window ? nullptr : open_window_of(models);
   if (message.sums_weights != 0) {
-    closing_ = open ? open : std::make_shared<AccumulationWindow>(Models{});
-    gradients_.close_with_weights(*closing_);
-    closing_->mark_used();  // by the steps of the other processes
+    closing_window_ = open ? open : std::make_shared<AccumulationWindow>(Models{});
+    gradients_.close_with_weights(*closing_window_);
+    closing_window_->mark_used();  // by the steps of the other processes
   }
-  if (!closing_) {
+  if (!closing_window_) {
     throw UsageError(
         "prepare.join-order",
         {.what = str("rank ", state_.group.rank(),
@@ -114,7 +114,7 @@ void JoinParticipant::take_part_in_backward(const JoinMessage& message) {
          .got = str("another backward pass of that micro-batch on rank ", join_.leader()),
          .expected = "complete micro-batches in every process"});
   }
-  AccumulationWindow& window = *closing_;
+  AccumulationWindow& window = *closing_window_;
   const bool keeps = (exchanged_early_ & bits) != 0;
   exchanged_early_ &= ~bits;
   for (DataParallelModel* const model : models) {

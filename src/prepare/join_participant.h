@@ -45,7 +45,7 @@ class JoinParticipant {
   // The bits of the models that keep a share of an early exchange until the end of the window.
   std::int64_t exchanged_early_ = 0;
   // The window that the others are closing: this process's own open one, or an empty one.
-  std::shared_ptr<AccumulationWindow> closing_;
+  std::shared_ptr<AccumulationWindow> closing_window_;
 };
 
 }  // namespace hasten

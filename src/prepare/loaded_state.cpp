@@ -28,7 +28,7 @@ using Json = nlohmann::json;
 }  // namespace
 
 LoadedState::LoadedState(AcceleratorState& state, fs::path folder)
-    : state_(state), folder_(std::move(folder)), json_(parsed()) {
+    : state_(state), folder_(std::move(folder)), json_(read_state_file()) {
   try {
     check();
   } catch (const Json::exception& error) {
@@ -55,7 +55,7 @@ void LoadedState::apply() {
         optimizer, names_of_parameters(optimizer, state_.saved), load_safetensors(file), file,
         state_.stepping.offloads_states ? std::optional(at::Device(at::kCPU)) : std::nullopt);
     set_options(optimizer, json_.at("optimizers").at(i).at("groups"));
-    optimizers[i]->forget_unscaling();
+    optimizers[i]->reset_unscaling();
     optimizers[i]->steps = steps_[i];
     state_.group.set_step(optimizers[i]->steps);
   }
@@ -64,11 +64,11 @@ void LoadedState::apply() {
   const TensorDict random = load_safetensors(folder_ / kRandomFile);
   const auto loaders = state_.saved.loaders();
   for (std::size_t i = 0; i < loaders.size(); ++i)
-    loaders[i]->set_position(position_of_json(json_.at("loaders").at(i), i, random));
+    loaders[i]->set_position(position_from_json(json_.at("loaders").at(i), i, random));
   restore_randomness(random);
 }
 
-Json LoadedState::parsed() const {
+Json LoadedState::read_state_file() const {
   if (!fs::exists(folder_ / kStateFile)) throw_bad_state("no such file");
   Json json = read_json_or_discard(folder_ / kStateFile);
   if (!json.is_object()) throw_bad_state("text that is not a JSON object");
@@ -136,38 +136,38 @@ void LoadedState::check_optimizers(
 }
 
 void LoadedState::check_loaders(
-    const std::vector<std::shared_ptr<detail::PositionedLoader>>& loaders) const {
+    const std::vector<std::shared_ptr<detail::LoaderPosition>>& loaders) const {
   for (std::size_t i = 0; i < loaders.size(); ++i) {
     const Json& saved = json_.at("loaders").at(i);
-    const bool was_of_hasten = position_of_json(saved, i, {}).is_of_hasten;
-    if (was_of_hasten == loaders[i]->is_of_hasten()) {
-      check_parts(saved, i, *loaders[i]);
+    const bool was_hasten_loader = position_from_json(saved, i, {}).is_hasten_loader;
+    if (was_hasten_loader == loaders[i]->is_hasten_loader()) {
+      check_shards(saved, i, *loaders[i]);
       continue;
     }
-    const auto kind = [](bool of_hasten) {
-      return of_hasten ? "a loader of hasten" : "a loader that hasten did not make";
+    const auto kind = [](bool is_hasten_loader) {
+      return is_hasten_loader ? "a loader of hasten" : "a loader that hasten did not make";
     };
     throw UsageError("checkpoint.other-objects",
                      {.what = str(folder_.string(), ", loader ", i),
-                      .got = kind(loaders[i]->is_of_hasten()),
-                      .expected = kind(was_of_hasten),
+                      .got = kind(loaders[i]->is_hasten_loader()),
+                      .expected = kind(was_hasten_loader),
                       .hint = "prepare the same loaders, in the same order, before load_state()"});
   }
 }
 
-// Throws if a stream now has a different number of parts, because they would have different rows.
-void LoadedState::check_parts(const Json& json, std::size_t number,
-                              const detail::PositionedLoader& loader) const {
-  if (!loader.is_of_hasten()) return;
-  const LoaderState saved = position_of_json(json, number, {}).loader;
-  const std::int64_t before = detail::parts_of(saved, processes_),
-                     now = detail::parts_of(loader.position().loader, state_.group.size());
+// Throws if a stream now has a different number of shards, because they would have different rows.
+void LoadedState::check_shards(const Json& json, std::size_t number,
+                               const detail::LoaderPosition& loader) const {
+  if (!loader.is_hasten_loader()) return;
+  const LoaderState saved = position_from_json(json, number, {}).loader;
+  const std::int64_t before = detail::shard_count(saved, processes_),
+                     now = detail::shard_count(loader.position().loader, state_.group.size());
   if (!detail::is_inside_pass(saved) || before == now) return;
   throw DataError(
       "data.state",
       {.what = str(folder_.string(), ", loader ", number),
-       .got = detail::parts_text(now),
-       .expected = detail::parts_text(before) + ", as when the checkpoint was saved",
+       .got = detail::shards_text(now),
+       .expected = detail::shards_text(before) + ", as when the checkpoint was saved",
        .hint = "continue with the same number of processes and the same dispatch_batches, "
                "or from a checkpoint at the start of an epoch"});
 }

@@ -32,15 +32,16 @@ class LoadedState {
   void apply();
 
  private:
-  nlohmann::json parsed() const;
+  nlohmann::json read_state_file() const;
   [[noreturn]] void throw_bad_state(const std::string& got) const;
   void check();
   void check_count(const char* what, const char* verb, std::size_t now, std::size_t before) const;
   void check_optimizers(const std::vector<std::shared_ptr<SyncedOptimizer>>& optimizers) const;
-  void check_loaders(const std::vector<std::shared_ptr<detail::PositionedLoader>>& loaders) const;
-  // Throws if a stream now has a different number of parts, because they would have different rows.
-  void check_parts(const nlohmann::json& json, std::size_t number,
-                   const detail::PositionedLoader& loader) const;
+  void check_loaders(const std::vector<std::shared_ptr<detail::LoaderPosition>>& loaders) const;
+  // Throws if a stream now has a different number of shards, because they would have different
+  // rows.
+  void check_shards(const nlohmann::json& json, std::size_t number,
+                    const detail::LoaderPosition& loader) const;
   void restore_randomness(const TensorDict& saved) const;
 
   AcceleratorState& state_;

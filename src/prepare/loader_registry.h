@@ -18,7 +18,7 @@
 #include <vector>
 
 #include "hasten/data/batch_info.h"
-#include "hasten/data/share.h"
+#include "hasten/data/loader_sharding.h"
 
 namespace hasten {
 

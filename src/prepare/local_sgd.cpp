@@ -13,7 +13,7 @@ LocalSGD::LocalSGD(std::shared_ptr<AcceleratorState> state,
     : state_(std::move(state)),
       model_(std::move(model)),
       options_(options),
-      exceptions_(std::uncaught_exceptions()) {
+      uncaught_exceptions_(std::uncaught_exceptions()) {
   state_->refuse_with_elastic_ranks("LocalSGD");
   if (options_.local_sgd_steps < 1) {
     throw UsageError(
@@ -28,7 +28,7 @@ LocalSGD::LocalSGD(std::shared_ptr<AcceleratorState> state,
 LocalSGD::~LocalSGD() noexcept(false) {
   if (!options_.enabled) return;
   state_->gradients.set_synchronization(model_.get(), before_);
-  const bool unwinds = std::uncaught_exceptions() > exceptions_;
+  const bool unwinds = std::uncaught_exceptions() > uncaught_exceptions_;
   if (!unwinds && steps_ % options_.local_sgd_steps != 0) average();
 }
 

@@ -21,8 +21,8 @@ void rescale_held_gradients(const SyncedOptimizer& stepped, const LossScaling::O
 }
 
 // Discards the factor of the skipped gradients, so that the next step does not use it.
-void forget_folded_scale(torch::optim::Optimizer& optimizer) {
-  auto* const folding = dynamic_cast<ScalesGradients*>(&optimizer);
+void reset_folded_scale(torch::optim::Optimizer& optimizer) {
+  auto* const folding = dynamic_cast<GradientScalingOptimizer*>(&optimizer);
   if (folding != nullptr) folding->scale_next_step(1.0);
 }
 
@@ -36,7 +36,7 @@ void LossScaling::unscale(SyncedOptimizer& optimizer) const {
   optimizer.is_unscaled = optimizer.finite.defined();
 }
 
-bool LossScaling::agree(const SyncedOptimizer& optimizer, bool exchanges) const {
+bool LossScaling::are_finite_on_all_ranks(const SyncedOptimizer& optimizer, bool exchanges) const {
   const at::Tensor& finite = optimizer.finite;
   if (group_.size() == 1 || !exchanges) return !finite.defined() || finite.item<bool>();
   // The ranks exchange a number on the device of the parameters. Ranks without gradients take part
@@ -51,16 +51,16 @@ bool LossScaling::agree(const SyncedOptimizer& optimizer, bool exchanges) const 
 
 bool LossScaling::finish(SyncedOptimizer& optimizer, const Optimizers& all, bool exchanges) {
   unscale(optimizer);
-  const bool finite = agree(optimizer, exchanges);
+  const bool finite = are_finite_on_all_ranks(optimizer, exchanges);
   optimizer.step_was_skipped = !finite;
   if (!finite) {
     ++skipped_steps_;
-    forget_folded_scale(optimizer.optimizer());
+    reset_folded_scale(optimizer.optimizer());
   }
   const double before = value();
   scale_.update(finite);
   if (value() != before) rescale_held_gradients(optimizer, all, value() / before);
-  optimizer.forget_unscaling();
+  optimizer.reset_unscaling();
   return finite;
 }
 

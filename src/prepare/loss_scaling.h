@@ -51,7 +51,7 @@ class LossScaling : public SyncedState {
 
  private:
   // Returns whether the gradients of all ranks are finite.
-  bool agree(const SyncedOptimizer& optimizer, bool exchanges) const;
+  bool are_finite_on_all_ranks(const SyncedOptimizer& optimizer, bool exchanges) const;
 
   LossScale scale_;
   Group group_;

@@ -4,14 +4,14 @@
 #include <torch/library.h>
 #include <torch/torch.h>
 
-#include <initializer_list>
 #include <mutex>
 #include <string>
 #include <tuple>
+#include <vector>
 
 #include "base/environment_variable.h"
 #include "hasten/base/text.h"
-#include "prepare/cpu_instructions.h"
+#include "machine/cpu_instructions.h"
 
 namespace hasten {
 namespace {
@@ -34,23 +34,23 @@ constexpr bool kIsX86 = false;
 
 // Returns whether oneDNN may use one of these instruction sets. True on other processors than x86,
 // where an LSTM does not depend on them.
-bool has_lstm_instructions(std::initializer_list<const char*> names) {
+bool has_lstm_instructions(const std::vector<std::string>& names) {
   return !kIsX86 || (may_use_avx512() && has_cpu_instructions(names));
 }
 
 // LibTorch reads the switch for oneDNN at each call, and the switch belongs to the process. Calls
 // of several threads may overlap, so the last of them sets it back.
-class WithoutOneDnn {
+class NoOneDnnGuard {
  public:
-  WithoutOneDnn() {
+  NoOneDnnGuard() {
     const std::lock_guard lock(mutex_);
     if (users_++ > 0) return;
     was_enabled_ = at::globalContext().userEnabledMkldnn();
     at::globalContext().setUserEnabledMkldnn(false);
   }
-  WithoutOneDnn(const WithoutOneDnn&) = delete;
-  WithoutOneDnn& operator=(const WithoutOneDnn&) = delete;
-  ~WithoutOneDnn() {
+  NoOneDnnGuard(const NoOneDnnGuard&) = delete;
+  NoOneDnnGuard& operator=(const NoOneDnnGuard&) = delete;
+  ~NoOneDnnGuard() {
     const std::lock_guard lock(mutex_);
     if (--users_ == 0) at::globalContext().setUserEnabledMkldnn(was_enabled_);
   }
@@ -65,7 +65,7 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> lstm_without_onednn(
     c10::DispatchKeySet keys, const at::Tensor& input, at::TensorList states,
     at::TensorList parameters, bool has_biases, std::int64_t layers, double dropout, bool train,
     bool bidirectional, bool batch_first) {
-  const WithoutOneDnn scope;
+  const NoOneDnnGuard scope;
   // The operators inside stay under autocast, because only this call leaves it.
   return at::_ops::lstm_input::redispatch(
       keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, c10::DispatchKey::AutocastCPU),

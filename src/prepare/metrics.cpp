@@ -10,13 +10,13 @@
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
 #include "prepare/accelerator_state.h"
-#include "prepare/gather_counted.h"
+#include "prepare/gather_uneven_rows.h"
 
 namespace hasten {
 namespace {
 
 // Returns how many of the tensor's entries are real, or -1 if unknown.
-std::int64_t real_entries(const at::Tensor& entries, const BatchInfo& batch) {
+std::int64_t real_entry_count(const at::Tensor& entries, const BatchInfo& batch) {
   if (batch.real_rows == 0) return 0;  // none count, whatever the entries are
   if (batch.real_rows < 0 || batch.real_rows == batch.rows) return entries.size(0);
   return entries.size(0) == batch.rows ? batch.real_rows : -1;
@@ -37,7 +37,7 @@ std::int64_t real_entries(const at::Tensor& entries, const BatchInfo& batch) {
 // Returns the real rows of a batch that was padded for a device that needs static shapes. It slices
 // on the CPU, because the device would need a new program for each different number of rows.
 at::Tensor without_padding_rows(const at::Tensor& entries, const BatchInfo* batch) {
-  const std::int64_t real = batch == nullptr ? -1 : real_entries(entries, *batch);
+  const std::int64_t real = batch == nullptr ? -1 : real_entry_count(entries, *batch);
   if (real < 0 || real >= entries.size(0)) return entries;
   return entries.to(at::kCPU).narrow(0, 0, real).to(entries.device());
 }
@@ -51,7 +51,7 @@ std::string description_of(const at::Tensor& entries) {
 }
 
 // Returns a tensor that has this description and no rows.
-at::Tensor without_rows(const std::string& description, at::Device device) {
+at::Tensor tensor_without_rows(const std::string& description, at::Device device) {
   std::istringstream in(description);
   int on_cpu = 0, type = 0;
   in >> on_cpu >> type;
@@ -76,15 +76,16 @@ at::Tensor gather_for_metrics(const at::Tensor& tensor, AcceleratorState& state)
   const bool may_be_filled = batch != nullptr && batch->may_be_padded;
   if (describing_rank < 0 && !may_be_filled) return group.gather(entries);
   if (describing_rank >= 0) group.broadcast_object(description_of(entries), describing_rank);
-  const std::int64_t real = may_be_filled ? real_entries(entries, *batch) : entries.size(0);
-  const auto all = gather_counted(entries, real, group);
+  const std::int64_t real = may_be_filled ? real_entry_count(entries, *batch) : entries.size(0);
+  const auto all = gather_uneven_rows(entries, real, group);
   if (!all) throw_not_row_wise(tensor, batch);
   return *all;
 }
 
 void gather_without_rows(const AcceleratorState& state, std::int64_t from) {
   const std::string description = state.group.broadcast_object("", from);
-  const auto all = gather_counted(without_rows(description, state.process.device), 0, state.group);
+  const auto all =
+      gather_uneven_rows(tensor_without_rows(description, state.process.device), 0, state.group);
   if (!all) throw_not_row_wise(at::empty({0}), nullptr);
 }
 

@@ -14,7 +14,7 @@ namespace {
 
 constexpr const char *kScale = "loss_scale", *kGradient = "gradient.";
 // The number of values in the tensor of a window.
-constexpr std::int64_t kCountsOfWindow = 5;
+constexpr std::int64_t kWindowFieldCount = 5;
 
 std::string window_name(std::size_t number) { return str("window.", number); }
 std::string models_name(std::size_t number) { return str("window.", number, ".models"); }
@@ -44,7 +44,7 @@ double scale_of(const TensorDict& state) {
 OpenWindow window_of(const TensorDict& state, std::size_t number) {
   const at::Tensor numbers = numbers_of(state, window_name(number), at::kDouble),
                    models = numbers_of(state, models_name(number), at::kLong);
-  if (numbers.numel() != kCountsOfWindow)
+  if (numbers.numel() != kWindowFieldCount)
     throw_bad_state(str("a wrong shape or type of ", window_name(number)));
   const double* const value = numbers.const_data_ptr<double>();
   const auto* const model = models.const_data_ptr<std::int64_t>();
@@ -59,7 +59,7 @@ OpenWindow window_of(const TensorDict& state, std::size_t number) {
 }  // namespace
 
 TensorDict OpenWindows::state_dict() const {
-  check_continuable(*this, "OpenWindows::state_dict()");
+  check_windows_resumable(*this, "OpenWindows::state_dict()");
   TensorDict state = {{kScale, at::full({1}, loss_scale, at::kDouble)}};
   for (std::size_t i = 0; i < windows.size(); ++i) {
     const OpenWindow& window = windows[i];

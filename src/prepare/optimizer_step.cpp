@@ -17,14 +17,15 @@
 namespace hasten {
 namespace {
 
-[[noreturn]] void throw_stepping(const char* code, const std::string& what,
-                                 const std::string& expected, const std::string& hint) {
+[[noreturn]] void throw_stepping_error(const char* code, const std::string& what,
+                                       const std::string& expected, const std::string& hint) {
   throw UsageError(code, {.what = what, .got = "", .expected = expected, .hint = hint});
 }
 
-[[noreturn]] void throw_in_backward(const std::string& what, const std::string& expected) {
-  throw_stepping("prepare.step-in-backward", "step_in_backward with " + what, expected,
-                 "leave out AcceleratorOptions::step_in_backward (--step_in_backward)");
+[[noreturn]] void throw_step_in_backward_error(const std::string& what,
+                                               const std::string& expected) {
+  throw_stepping_error("prepare.step-in-backward", "step_in_backward with " + what, expected,
+                       "leave out AcceleratorOptions::step_in_backward (--step_in_backward)");
 }
 
 std::string description_of(const torch::optim::Optimizer& optimizer) {
@@ -57,26 +58,29 @@ class PhaseInterruption {
 }  // namespace
 
 void throw_needs_gradients(const char* what) {
-  throw_in_backward(what,
-                    "a loop that needs no gradient after the backward pass, which steps and frees "
-                    "them one by one");
+  throw_step_in_backward_error(
+      what,
+      "a loop that needs no gradient after the backward pass, which steps and frees "
+      "them one by one");
 }
 
 void check_stepping(const SteppingOptions& options, const ProcessState& process,
                     std::int64_t accumulation_steps, std::int64_t elastic_ranks) {
   if (options.in_backward) {
     if (process.num_processes > 1) {
-      throw_in_backward(str(process.num_processes, " processes"),
-                        "one process: gradients that are exchanged stay in buckets until the pass "
-                        "ends, so that stepping earlier would free nothing");
+      throw_step_in_backward_error(
+          str(process.num_processes, " processes"),
+          "one process: gradients that are exchanged stay in buckets until the pass "
+          "ends, so that stepping earlier would free nothing");
     }
     if (accumulation_steps > 1)
       throw_needs_gradients(str("gradient_accumulation_steps ", accumulation_steps).c_str());
     if (elastic_ranks > 0) throw_needs_gradients("elastic_ranks");
   }
   if (options.offloads_states && !device_of(process.device).traits().is_built_in) {
-    throw_stepping("prepare.offload", c10::str("offload_optimizer_states on ", process.device),
-                   "a GPU or the CPU", "leave out offload_optimizer_states");
+    throw_stepping_error("prepare.offload",
+                         c10::str("offload_optimizer_states on ", process.device),
+                         "a GPU or the CPU", "leave out offload_optimizer_states");
   }
 }
 
@@ -100,21 +104,22 @@ OptimizerStep::OptimizerStep(std::shared_ptr<torch::optim::Optimizer> optimizer,
 }
 
 OptimizerStep::~OptimizerStep() {
-  for (const at::Tensor& parameter : hooked_)
+  for (const at::Tensor& parameter : hooked_parameters_)
     torch::autograd::impl::set_post_acc_grad_hooks(parameter, nullptr);
 }
 
 void OptimizerStep::check_optimizer() const {
-  if (options_.in_backward && !steps_parameters_apart(*optimizer_)) {
-    throw_in_backward(description_of(*optimizer_),
-                      "one that steps each parameter apart: hasten's AdamW, AdamW8bit, Adafactor, "
-                      "Adamax, AdEMAMix, Lion, Lion8bit, Muon, NAdam and RAdam, or LibTorch's "
-                      "Adagrad, Adam, AdamW, RMSprop and SGD");
+  if (options_.in_backward && !steps_parameters_independently(*optimizer_)) {
+    throw_step_in_backward_error(
+        description_of(*optimizer_),
+        "one that steps each parameter apart: hasten's AdamW, AdamW8bit, Adafactor, "
+        "Adamax, AdEMAMix, Lion, Lion8bit, Muon, NAdam and RAdam, or LibTorch's "
+        "Adagrad, Adam, AdamW, RMSprop and SGD");
   }
   if (options_.offloads_states && dynamic_cast<torch::optim::LBFGS*>(optimizer_.get()) != nullptr) {
-    throw_stepping("prepare.offload", "offload_optimizer_states with LBFGS",
-                   "an optimizer that keeps a state for each parameter",
-                   "leave out offload_optimizer_states");
+    throw_stepping_error("prepare.offload", "offload_optimizer_states with LBFGS",
+                         "an optimizer that keeps a state for each parameter",
+                         "leave out offload_optimizer_states");
   }
 }
 
@@ -122,20 +127,22 @@ void OptimizerStep::add_hooks() {
   if (!options_.in_backward) return;
   for (const auto& group : optimizer_->param_groups()) {
     for (const at::Tensor& parameter : group.params()) {
-      if (!parameter.requires_grad() || !known_.insert(parameter.unsafeGetTensorImpl()).second)
+      if (!parameter.requires_grad() ||
+          !hooked_parameter_set_.insert(parameter.unsafeGetTensorImpl()).second)
         continue;
       if (torch::autograd::impl::post_acc_grad_hooks(parameter) != nullptr) {
-        throw_in_backward("a parameter that has a hook for its complete gradient already",
-                          "parameters that no other prepared optimizer steps");
+        throw_step_in_backward_error(
+            "a parameter that has a hook for its complete gradient already",
+            "parameters that no other prepared optimizer steps");
       }
       torch::autograd::impl::set_post_acc_grad_hooks(parameter, std::make_unique<Hook>(*this));
-      hooked_.push_back(parameter);
+      hooked_parameters_.push_back(parameter);
     }
   }
 }
 
 void OptimizerStep::step_in_backward(const at::Tensor& parameter) {
-  if (!stepped_.insert(parameter.unsafeGetTensorImpl()).second) {
+  if (!stepped_parameters_.insert(parameter.unsafeGetTensorImpl()).second) {
     throw_needs_gradients(
         "a second backward pass for a parameter before optimizer.step(), which would step it "
         "again");
@@ -177,7 +184,7 @@ void OptimizerStep::run() {
     optimizer_->step();
   }
   if (!options_.in_backward) return;
-  stepped_.clear();
+  stepped_parameters_.clear();
   norm_ = squares_on_device_.defined() ? DeferredScalar((squares_on_device_ + squares_).sqrt())
                                        : DeferredScalar(std::sqrt(squares_));
   squares_ = 0;
@@ -188,8 +195,8 @@ void OptimizerStep::run() {
 void OptimizerStep::check_closure() const {
   if (options_.in_backward) throw_needs_gradients("optimizer.step(closure)");
   if (!options_.offloads_states) return;
-  throw_stepping("prepare.offload", "offload_optimizer_states with optimizer.step(closure)",
-                 "optimizer.step() without a closure", "leave out offload_optimizer_states");
+  throw_stepping_error("prepare.offload", "offload_optimizer_states with optimizer.step(closure)",
+                       "optimizer.step() without a closure", "leave out offload_optimizer_states");
 }
 
 DeferredScalar OptimizerStep::norm_in_backward() const { return norm_; }

@@ -69,10 +69,10 @@ class OptimizerStep {
   std::weak_ptr<AcceleratorState> state_;
   HostStates host_;
   PartialStep partial_;
-  std::vector<at::Tensor> hooked_;
-  TensorSet known_;     // the parameters with a hook
-  TensorSet stepped_;   // since the latest run()
-  double squares_ = 0;  // the sum of squares of the gradients since the latest run()
+  std::vector<at::Tensor> hooked_parameters_;
+  TensorSet hooked_parameter_set_;  // the parameters with a hook
+  TensorSet stepped_parameters_;    // since the latest run()
+  double squares_ = 0;              // the sum of squares of the gradients since the latest run()
   at::Tensor squares_on_device_;
   DeferredScalar norm_;  // of the latest step
 };

@@ -11,9 +11,9 @@
 
 namespace hasten {
 
-bool steps_parameters_apart(const torch::optim::Optimizer& optimizer) {
+bool steps_parameters_independently(const torch::optim::Optimizer& optimizer) {
   if (const auto* const own = dynamic_cast<const StatefulOptimizer*>(&optimizer))
-    return own->steps_parameters_apart();
+    return own->steps_parameters_independently();
   // Compares exact types, because a derived class may do something else.
   const std::type_info& type = typeid(optimizer);
   using namespace torch::optim;
@@ -22,7 +22,8 @@ bool steps_parameters_apart(const torch::optim::Optimizer& optimizer) {
          type == typeid(Adagrad);
 }
 
-bool PartialStep::knows(torch::optim::Optimizer& optimizer, const at::Tensor& parameter) const {
+bool PartialStep::has_places_of(torch::optim::Optimizer& optimizer,
+                                const at::Tensor& parameter) const {
   const auto found = places_.find(parameter.unsafeGetTensorImpl());
   if (found == places_.end() || empty_.size() != optimizer.param_groups().size()) return false;
   return std::all_of(found->second.begin(), found->second.end(), [&](const Place& place) {
@@ -31,7 +32,7 @@ bool PartialStep::knows(torch::optim::Optimizer& optimizer, const at::Tensor& pa
   });
 }
 
-void PartialStep::learn(torch::optim::Optimizer& optimizer) {
+void PartialStep::find_places(torch::optim::Optimizer& optimizer) {
   places_.clear();
   empty_.assign(optimizer.param_groups().size(), {});
   for (std::size_t group = 0; group < empty_.size(); ++group) {
@@ -48,9 +49,9 @@ void PartialStep::learn(torch::optim::Optimizer& optimizer) {
 }
 
 void PartialStep::run(torch::optim::Optimizer& optimizer, const std::vector<at::Tensor>& some,
-                      const std::vector<at::Tensor>& instead) {
-  const auto is_known = [&](const at::Tensor& each) { return knows(optimizer, each); };
-  if (!std::all_of(some.begin(), some.end(), is_known)) learn(optimizer);
+                      const std::vector<at::Tensor>& replacements) {
+  const auto is_known = [&](const at::Tensor& each) { return has_places_of(optimizer, each); };
+  if (!std::all_of(some.begin(), some.end(), is_known)) find_places(optimizer);
   auto& groups = optimizer.param_groups();
   // Swaps the lists instead of copying them, because a step makes one call for each parameter.
   const auto exchange = [&] {
@@ -58,7 +59,7 @@ void PartialStep::run(torch::optim::Optimizer& optimizer, const std::vector<at::
       std::swap(groups[group].params(), empty_[group]);
   };
   // Puts the tensors at the places of the parameters, and returns the tensors that were there.
-  const auto put = [&](const std::vector<at::Tensor>& tensors) {
+  const auto replace = [&](const std::vector<at::Tensor>& tensors) {
     std::vector<at::Tensor> before;
     for (std::size_t i = 0; i < some.size(); ++i) {
       for (const Place& place : places_.at(some[i].unsafeGetTensorImpl())) {
@@ -70,9 +71,9 @@ void PartialStep::run(torch::optim::Optimizer& optimizer, const std::vector<at::
     return before;
   };
   exchange();
-  const std::vector<at::Tensor> before = put(instead);
+  const std::vector<at::Tensor> before = replace(replacements);
   const auto restore = [&] {
-    put(before);
+    replace(before);
     exchange();
   };
   try {

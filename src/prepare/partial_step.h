@@ -20,20 +20,20 @@ namespace hasten {
 // True if the step of a parameter does not depend on other parameters. False for LBFGS, for
 // optimizers that count the steps of a group, and for optimizers that are neither hasten's nor
 // LibTorch's.
-bool steps_parameters_apart(const torch::optim::Optimizer& optimizer);
+bool steps_parameters_independently(const torch::optim::Optimizer& optimizer);
 
 class PartialStep {
  public:
-  // `instead` has a tensor for each parameter of `some`. All parameters must be in the groups.
+  // `replacements` has a tensor for each parameter of `some`. All parameters must be in the groups.
   void run(torch::optim::Optimizer& optimizer, const std::vector<at::Tensor>& some,
-           const std::vector<at::Tensor>& instead);
+           const std::vector<at::Tensor>& replacements);
 
  private:
   struct Place {
     std::size_t group, index;
   };
-  bool knows(torch::optim::Optimizer& optimizer, const at::Tensor& parameter) const;
-  void learn(torch::optim::Optimizer& optimizer);
+  bool has_places_of(torch::optim::Optimizer& optimizer, const at::Tensor& parameter) const;
+  void find_places(torch::optim::Optimizer& optimizer);
 
   std::vector<std::vector<at::Tensor>> empty_;  // for each group, one tensor per parameter
   std::unordered_map<const c10::TensorImpl*, std::vector<Place>> places_;

@@ -62,7 +62,7 @@ void PassOrder::send_waiting() {
 
 bool PassOrder::send_waiting_of(std::size_t position) {
   bool ended = false;
-  for (const Waiting& each : std::exchange(waiting_[position], {})) {
+  for (const PendingExchange& each : std::exchange(waiting_[position], {})) {
     complete_from(each.future, each.exchange);
     ended = each.last;
   }

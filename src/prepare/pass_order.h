@@ -31,7 +31,7 @@ class PassOrder {
   void release();
 
  private:
-  struct Waiting {
+  struct PendingExchange {
     std::function<ReductionFuture()> exchange;
     ReductionFuture future;
     bool last;
@@ -40,7 +40,7 @@ class PassOrder {
   bool send_waiting_of(std::size_t position);  // true if the last bucket was sent
 
   std::mutex mutex_;
-  std::vector<std::vector<Waiting>> waiting_;  // by position
+  std::vector<std::vector<PendingExchange>> waiting_;  // by position
   std::size_t turn_ = 0;
   bool released_ = false;
 };

@@ -39,42 +39,42 @@ void set_data_in_place(const at::Tensor& tensor, const at::Tensor& moved) {
 }
 
 // Changes the device and the type of tensors. Tensors that share memory still share it afterwards.
-class Mover {
+class TensorMover {
  public:
   using Type = std::function<at::ScalarType(const at::Tensor&)>;
-  Mover(at::Device device, Type type) : device_(device), type_(std::move(type)) {}
+  TensorMover(at::Device device, Type type) : device_(device), type_(std::move(type)) {}
 
   void move(const at::Tensor& tensor) {
     if (!tensor.defined() || (tensor.device() == device_ && type_(tensor) == tensor.scalar_type()))
       return;
-    if (!tensor.has_storage()) return set_data_in_place(tensor, moved(tensor));
+    if (!tensor.has_storage()) return set_data_in_place(tensor, copy_on_device(tensor));
     // The weak pointer keeps the address from being reused, but does not keep the data alive.
     c10::weak_intrusive_ptr<c10::StorageImpl> before(tensor.storage().getWeakStorageImpl());
     const TensorMemory memory = {tensor.storage().unsafeGetStorageImpl(), tensor.storage_offset(),
                                  tensor.sizes().vec(), tensor.strides().vec()};
     const auto known = moved_.find(memory);
     if (known != moved_.end()) return set_data_in_place(tensor, known->second.on_device);
-    const at::Tensor on_device = moved(tensor);
+    const at::Tensor on_device = copy_on_device(tensor);
     set_data_in_place(tensor, on_device);
-    moved_.emplace(memory, Moved{.before = std::move(before), .on_device = on_device});
+    moved_.emplace(memory, MovedTensor{.before = std::move(before), .on_device = on_device});
   }
 
  private:
-  at::Tensor moved(const at::Tensor& tensor) const {
+  at::Tensor copy_on_device(const at::Tensor& tensor) const {
     return tensor.detach().to(device_, type_(tensor));
   }
 
   // Identifies the memory of a tensor: storage, offset, sizes and strides.
   using TensorMemory =
       std::tuple<const void*, std::int64_t, std::vector<std::int64_t>, std::vector<std::int64_t>>;
-  struct Moved {
+  struct MovedTensor {
     c10::weak_intrusive_ptr<c10::StorageImpl> before;
     at::Tensor on_device;
   };
 
   at::Device device_;
   Type type_;
-  std::map<TensorMemory, Moved> moved_;
+  std::map<TensorMemory, MovedTensor> moved_;
 };
 
 Tensors tensors_of(const torch::optim::AdamWParamState& state) {
@@ -112,13 +112,13 @@ Tensors tensors_by_kind(const OptimizerParamState& state) {
   return all;
 }
 
-Mover::Type type_of_doubles(std::optional<at::ScalarType> type) {
+TensorMover::Type type_of_doubles(std::optional<at::ScalarType> type) {
   return [type](const at::Tensor& tensor) {
     return type && tensor.scalar_type() == at::kDouble ? *type : tensor.scalar_type();
   };
 }
 
-void move_all(torch::nn::Module& module, Mover& mover) {
+void move_all(torch::nn::Module& module, TensorMover& mover) {
   for (const at::Tensor& parameter : module.parameters()) {
     mover.move(parameter);
     if (parameter.is_leaf()) mover.move(parameter.grad());
@@ -153,7 +153,7 @@ void move_to_device(torch::nn::Module& module, at::Device device,
 
 void move_module(torch::nn::Module& module, at::Device device,
                  std::optional<at::ScalarType> double_type_on_device) {
-  Mover mover(device, type_of_doubles(double_type_on_device));
+  TensorMover mover(device, type_of_doubles(double_type_on_device));
   move_all(module, mover);
 }
 
@@ -163,20 +163,20 @@ void convert_weights(torch::nn::Module& module, at::ScalarType type) {
   };
   const std::vector<at::Tensor> parameters = module.parameters();
   if (parameters.empty()) return;
-  Mover mover(parameters.front().device(), type_of);
+  TensorMover mover(parameters.front().device(), type_of);
   move_all(module, mover);
 }
 
 void move_state(torch::optim::Optimizer& optimizer, at::Device device,
                 std::optional<at::ScalarType> double_type_on_device) {
-  Mover mover(device, type_of_doubles(double_type_on_device));
+  TensorMover mover(device, type_of_doubles(double_type_on_device));
   for (const auto& [parameter, state] : optimizer.state()) {
     for (const at::Tensor& part : state_tensors(*state)) mover.move(part);
   }
 }
 
 void move_state(const OptimizerParamState& state, at::Device device) {
-  Mover mover(device, type_of_doubles(std::nullopt));
+  TensorMover mover(device, type_of_doubles(std::nullopt));
   for (const at::Tensor& part : state_tensors(state)) mover.move(part);
 }
 

@@ -20,14 +20,14 @@ using Future = c10::ivalue::Future;
 
 // Draws the seeds of the initial Qs. They are the numbers of numpy's
 // RandomState(seed).randint(10^9), as in torch.
-class Seeds {
+class SeedGenerator {
  public:
-  explicit Seeds(std::uint32_t seed) : bits_(seed) {}
+  explicit SeedGenerator(std::uint32_t seed) : bits_(seed) {}
 
   std::uint64_t next() {
-    constexpr std::uint32_t kMost = 999'999'999, kMask = (1u << 30) - 1;
+    constexpr std::uint32_t kMaxSeed = 999'999'999, kMask = (1u << 30) - 1;
     std::uint32_t drawn = kMask;
-    while (drawn > kMost) drawn = static_cast<std::uint32_t>(bits_()) & kMask;
+    while (drawn > kMaxSeed) drawn = static_cast<std::uint32_t>(bits_()) & kMask;
     return drawn;
   }
 
@@ -88,12 +88,12 @@ void orthogonalize(const at::Tensor& matrix, double epsilon) {
 class PowerSGD : public GradientExchange {
  public:
   PowerSGD(PowerSGDState options, bool batched, NativeGroup group,
-           std::shared_ptr<GradientExchange> whole)
+           std::shared_ptr<GradientExchange> uncompressed_exchange)
       : options_(options),
         batched_(batched),
         group_(std::move(group)),
-        whole_(std::move(whole)),
-        seeds_(options.random_seed) {}
+        uncompressed_exchange_(std::move(uncompressed_exchange)),
+        seed_generator_(options.random_seed) {}
 
   ReductionFuture sum(c10d::GradBucket& bucket, double factor) override {
     const torch::NoGradGuard no_grad;
@@ -101,7 +101,7 @@ class PowerSGD : public GradientExchange {
     const bool last = bucket.isLast();
     if (step_ < options_.start_powerSGD_iter) {
       if (last) ++step_;
-      return whole_->sum(bucket, factor);
+      return uncompressed_exchange_->sum(bucket, factor);
     }
     if (factor != 1.0) bucket.getBufferRef().mul_(factor);
     auto reduction = std::make_shared<BucketReduction>();
@@ -213,7 +213,8 @@ class PowerSGD : public GradientExchange {
 
   // Draws every Q, from the same seed in every process.
   void randomize(const std::vector<Factors>& all) {
-    const at::Generator generator = at::make_generator<at::CPUGeneratorImpl>(seeds_.next());
+    const at::Generator generator =
+        at::make_generator<at::CPUGeneratorImpl>(seed_generator_.next());
     for (const Factors& each : all) {
       const auto type = at::TensorOptions(each.q.scalar_type());
       each.q.copy_(at::randn(each.q.sizes(), generator, type));
@@ -227,8 +228,8 @@ class PowerSGD : public GradientExchange {
   }
 
   c10::intrusive_ptr<c10d::Work> send(const at::Tensor& tensor) {
-    std::vector<at::Tensor> both = {tensor};
-    return group_->allreduce(both);
+    std::vector<at::Tensor> tensors = {tensor};
+    return group_->allreduce(tensors);
   }
 
   // Waits for P, sends Q = M^T P and, once that has been summed, sets M = P Q^T.
@@ -279,8 +280,8 @@ class PowerSGD : public GradientExchange {
   const PowerSGDState options_;
   const bool batched_;
   NativeGroup group_;
-  std::shared_ptr<GradientExchange> whole_;
-  Seeds seeds_;
+  std::shared_ptr<GradientExchange> uncompressed_exchange_;
+  SeedGenerator seed_generator_;
   std::map<std::size_t, std::shared_ptr<BucketState>> states_;  // by bucket
   std::shared_ptr<BucketReduction> pending_;                    // its P is being summed
   std::int64_t step_ = 0;
@@ -306,11 +307,12 @@ void check(const PowerSGDState& options) {
 
 }  // namespace
 
-std::shared_ptr<GradientExchange> power_sgd(const PowerSGDState& options, bool batched,
-                                            NativeGroup group,
-                                            std::shared_ptr<GradientExchange> whole) {
+std::shared_ptr<GradientExchange> power_sgd(
+    const PowerSGDState& options, bool batched, NativeGroup group,
+    std::shared_ptr<GradientExchange> uncompressed_exchange) {
   check(options);
-  return std::make_shared<PowerSGD>(options, batched, std::move(group), std::move(whole));
+  return std::make_shared<PowerSGD>(options, batched, std::move(group),
+                                    std::move(uncompressed_exchange));
 }
 
 }  // namespace hasten

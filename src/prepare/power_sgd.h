@@ -9,9 +9,10 @@
 
 namespace hasten {
 
-// `whole` sums the buckets of the first steps. Throws UsageError "prepare.power-sgd".
-std::shared_ptr<GradientExchange> power_sgd(const PowerSGDState& options, bool batched,
-                                            NativeGroup group,
-                                            std::shared_ptr<GradientExchange> whole);
+// `uncompressed_exchange` sums the buckets of the first steps. Throws UsageError
+// "prepare.power-sgd".
+std::shared_ptr<GradientExchange> power_sgd(
+    const PowerSGDState& options, bool batched, NativeGroup group,
+    std::shared_ptr<GradientExchange> uncompressed_exchange);
 
 }  // namespace hasten

@@ -3,7 +3,7 @@
 #include <ATen/autocast_mode.h>
 #include <torch/torch.h>
 
-#include "prepare/cpu_instructions.h"
+#include "machine/cpu_instructions.h"
 #include "prepare/lstm_autocast.h"
 
 namespace hasten {

@@ -56,10 +56,10 @@ void prepare_optimizer(AcceleratorState& state, torch::optim::Optimizer& optimiz
     move_state(optimizer, state.process.device, double_weight_type(state));
 }
 
-LoaderShare share_of(const AcceleratorState& state) {
+LoaderSharding loader_sharding(const AcceleratorState& state) {
   return {.group = state.group,
           .configuration = state.loaders.configuration(),
-          .elastic = state.elastic ? state.elastic->share() : ElasticShare{}};
+          .elastic = state.elastic ? state.elastic->sharding() : ElasticSharding{}};
 }
 
 void check_same_batches(std::optional<std::int64_t> batches, const Group& group) {

@@ -15,7 +15,7 @@ namespace hasten {
 detail::ForwardScope::ForwardScope(AcceleratorState& state, const torch::nn::Module& module)
     : state_(state) {
   state_.check_forward(module);
-  state_.note_forward();
+  state_.count_forward_pass();
   state_.gradients.sync_buffers(&module);
   state_.observers.notify(&StepObserver::enter, StepPhase::forward);
   guard_.emplace(state_.precision, state_.process.device.type());
@@ -107,7 +107,7 @@ void PreparedOptimizer::zero_grad(bool set_to_none) {
   const std::vector<at::Tensor> all = parameters();
   if (state_->accumulation.holds_gradients_of(all)) return;
   hasten::zero_grad(*optimizer_, set_to_none);
-  synced_optimizer_->forget_unscaling();
+  synced_optimizer_->reset_unscaling();
   state_->gradients.mark_cleared(all);
   state_->accumulation.mark_gradients_used(all);
 }

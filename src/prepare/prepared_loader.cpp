@@ -124,7 +124,7 @@ void LoaderPass::leave_begin() { impl_->foreign.leave_begin(); }
 void LoaderPass::enter_read() { impl_->foreign.enter_read(); }
 void LoaderPass::leave_read() { impl_->foreign.leave_read(); }
 
-void add_position(AcceleratorState& state, const std::shared_ptr<PositionedLoader>& position) {
+void add_position(AcceleratorState& state, const std::shared_ptr<LoaderPosition>& position) {
   state.saved.add_loader(position);
 }
 

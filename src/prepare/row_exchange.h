@@ -44,7 +44,7 @@ class RowExchange {
   std::vector<std::int64_t> counts_of(const at::Tensor& gradient) const;
   at::Tensor summed_rows(const at::Tensor& gradient, const std::vector<std::int64_t>& counts,
                          double factor) const;
-  at::Tensor summed_whole(const at::Tensor& gradient, double factor) const;
+  at::Tensor summed_table(const at::Tensor& gradient, double factor) const;
 
   at::Tensor table_;
   Group group_;

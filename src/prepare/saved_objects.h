@@ -38,14 +38,12 @@ class SavedObjects {
   void add_scheduler(const std::shared_ptr<SyncedScheduler>& scheduler) {
     add(schedulers_, scheduler);
   }
-  void add_loader(const std::shared_ptr<detail::PositionedLoader>& loader) {
-    add(loaders_, loader);
-  }
+  void add_loader(const std::shared_ptr<detail::LoaderPosition>& loader) { add(loaders_, loader); }
 
-  std::vector<std::shared_ptr<torch::nn::Module>> models() { return living(models_); }
-  std::vector<std::shared_ptr<SyncedOptimizer>> optimizers() { return living(optimizers_); }
-  std::vector<std::shared_ptr<SyncedScheduler>> schedulers() { return living(schedulers_); }
-  std::vector<std::shared_ptr<detail::PositionedLoader>> loaders() { return living(loaders_); }
+  std::vector<std::shared_ptr<torch::nn::Module>> models() { return live_objects(models_); }
+  std::vector<std::shared_ptr<SyncedOptimizer>> optimizers() { return live_objects(optimizers_); }
+  std::vector<std::shared_ptr<SyncedScheduler>> schedulers() { return live_objects(schedulers_); }
+  std::vector<std::shared_ptr<detail::LoaderPosition>> loaders() { return live_objects(loaders_); }
 
   // The registered objects, in this order, and functions.
   std::vector<std::shared_ptr<SavedObject>> objects;
@@ -59,7 +57,8 @@ class SavedObjects {
  private:
   // Returns the objects that still exist, and forgets the others.
   template <class Object>
-  static std::vector<std::shared_ptr<Object>> living(std::vector<std::weak_ptr<Object>>& all) {
+  static std::vector<std::shared_ptr<Object>> live_objects(
+      std::vector<std::weak_ptr<Object>>& all) {
     std::vector<std::shared_ptr<Object>> found;
     std::erase_if(all, [&](const auto& each) {
       if (auto object = each.lock()) found.push_back(std::move(object));
@@ -69,14 +68,14 @@ class SavedObjects {
   }
   template <class Object>
   static void add(std::vector<std::weak_ptr<Object>>& all, const std::shared_ptr<Object>& object) {
-    living(all);
+    live_objects(all);
     all.push_back(object);
   }
 
   std::vector<std::weak_ptr<torch::nn::Module>> models_;
   std::vector<std::weak_ptr<SyncedOptimizer>> optimizers_;
   std::vector<std::weak_ptr<SyncedScheduler>> schedulers_;
-  std::vector<std::weak_ptr<detail::PositionedLoader>> loaders_;
+  std::vector<std::weak_ptr<detail::LoaderPosition>> loaders_;
 };
 
 }  // namespace hasten

@@ -123,13 +123,13 @@ fs::path folder_to_load(AcceleratorState& state, const ProjectConfiguration& pro
 
 namespace detail {
 
-TensorDict tensors_of_numbers(const NumbersByName& numbers) {
+TensorDict tensors_from_numbers(const NumbersByName& numbers) {
   TensorDict tensors;
   for (const auto& [name, number] : numbers) tensors[name] = at::scalar_tensor(number, at::kDouble);
   return tensors;
 }
 
-NumbersByName numbers_of_tensors(const TensorDict& tensors) {
+NumbersByName numbers_from_tensors(const TensorDict& tensors) {
   NumbersByName numbers;
   for (const auto& [name, tensor] : tensors) numbers[name] = tensor.item<double>();
   return numbers;
@@ -141,12 +141,12 @@ fs::path save_state_checkpoint(AcceleratorState& state, const ProjectConfigurati
                                const fs::path& folder, const SaveStateOptions& options) {
   const Group& group = state.group;
   const bool writes = writes_checkpoints(state, project);
-  state.gradients.require_all("save_state");
+  state.gradients.require_all_have_data("save_state");
   state.background_save.finish();  // two saves at once would rotate each other's folders
   OpenWindows open;
   once(group, true, [&] {
     open = open_windows_of(state);
-    check_continuable(open, "save_state()");
+    check_windows_resumable(open, "save_state()");
     if (!open.empty()) refuse_inside_elastic_window(state);
   });
   std::shared_ptr<CheckpointSave> save;  // set in a process that writes
@@ -193,7 +193,7 @@ fs::path save_state_checkpoint(AcceleratorState& state, const ProjectConfigurati
 bool load_state_checkpoint(AcceleratorState& state, const ProjectConfiguration& project,
                            const fs::path& folder) {
   const Group& group = state.group;
-  state.gradients.require_all("load_state");
+  state.gradients.require_all_have_data("load_state");
   state.background_save.finish();
   const fs::path from = folder_to_load(state, project, folder);
   if (from.empty()) return false;

@@ -61,10 +61,10 @@ StateContents state_contents(AcceleratorState& state, const std::vector<TensorDi
                                   {"step_count", counts.step_count},
                                   {"optimizer_steps", counts.optimizer_steps}});
   }
-  TensorDict& generators = contents.files[kRandomFile] = joined_random_states(random);
+  TensorDict& generators = contents.files[kRandomFile] = merge_random_states(random);
   const auto loaders = state.saved.loaders();
   for (std::size_t i = 0; i < loaders.size(); ++i)
-    json["loaders"].push_back(json_of_position(loaders[i]->position(), i, generators));
+    json["loaders"].push_back(position_to_json(loaders[i]->position(), i, generators));
   for (std::size_t i = 0; i < state.saved.objects.size(); ++i)
     contents.files[object_file(i)] = state.saved.objects[i]->state_dict();
   return contents;

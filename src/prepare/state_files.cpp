@@ -13,9 +13,9 @@ std::string object_file(std::size_t number) {
   return str("custom_checkpoint_", number, ".safetensors");
 }
 
-nlohmann::json json_of_position(const detail::SavedPosition& position, std::size_t number,
+nlohmann::json position_to_json(const detail::SavedPosition& position, std::size_t number,
                                 TensorDict& generators) {
-  if (position.is_of_hasten) {
+  if (position.is_hasten_loader) {
     return {{"seed", position.loader.seed},
             {"epoch", position.loader.epoch},
             {"batch", position.loader.batch},
@@ -26,10 +26,10 @@ nlohmann::json json_of_position(const detail::SavedPosition& position, std::size
   return {{"batches", position.pass.batches}};
 }
 
-detail::SavedPosition position_of_json(const nlohmann::json& json, std::size_t number,
-                                       const TensorDict& generators) {
+detail::SavedPosition position_from_json(const nlohmann::json& json, std::size_t number,
+                                         const TensorDict& generators) {
   if (json.contains("seed")) {
-    return {.is_of_hasten = true,
+    return {.is_hasten_loader = true,
             .loader = {.seed = unsigned_number_at(json, "seed"),
                        .epoch = whole_number_at(json, "epoch"),
                        .batch = whole_number_at(json, "batch"),
@@ -37,7 +37,7 @@ detail::SavedPosition position_of_json(const nlohmann::json& json, std::size_t n
             .pass = {}};
   }
   const auto generator = generators.find(str("loader.", number));
-  return {.is_of_hasten = false,
+  return {.is_hasten_loader = false,
           .loader = {},
           .pass = {.batches = whole_number_at(json, "batches"),
                    .generator =

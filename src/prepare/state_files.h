@@ -5,8 +5,8 @@
 //   numbered_file("model", 0);       // "model.safetensors"
 //   numbered_file("optimizer", 2);   // "optimizer_2.safetensors"
 //
-// position_of_json throws nlohmann::json::exception and JsonError for other JSON. Thread rule: pure
-// functions.
+// position_from_json throws nlohmann::json::exception and JsonError for other JSON. Thread rule:
+// pure functions.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -27,10 +27,10 @@ std::string object_file(std::size_t number);
 
 // Returns the position of the loader with this number as JSON. If it has a generator, adds the
 // generator's state to `generators`.
-nlohmann::json json_of_position(const detail::SavedPosition& position, std::size_t number,
+nlohmann::json position_to_json(const detail::SavedPosition& position, std::size_t number,
                                 TensorDict& generators);
 // Returns the position from such JSON.
-detail::SavedPosition position_of_json(const nlohmann::json& json, std::size_t number,
-                                       const TensorDict& generators);
+detail::SavedPosition position_from_json(const nlohmann::json& json, std::size_t number,
+                                         const TensorDict& generators);
 
 }  // namespace hasten

@@ -1,4 +1,4 @@
-#include "hasten/prepare/step_observer.h"
+#include "hasten/prepare/detail/step_observer.h"
 
 #include <algorithm>
 

@@ -44,7 +44,7 @@ class SyncedOptimizer : public SyncedState {
   bool is_unscaled = false, step_was_skipped = false;
   at::Tensor finite;
   // Call it when these gradients have been cleared.
-  void forget_unscaling() {
+  void reset_unscaling() {
     is_unscaled = false;
     finite.reset();
   }

@@ -20,13 +20,9 @@
 namespace hasten {
 namespace {
 
-// The number of steps before the first graph. The optimizer makes its moments in them, and
-// libraries their workspaces.
-constexpr std::int64_t kFirstSteps = 3;
-
 using detail::ForwardScope;
 
-// True for the types whose values are all in tensors, which are written before a replay.
+// True for the types of batches whose values are all in tensors, which a replay can overwrite.
 bool consists_of_tensors(const std::type_info& batch) {
   const std::vector<const std::type_info*> types = {
       &typeid(TensorDict),
@@ -53,7 +49,8 @@ std::string shape_of(std::vector<AnyBatch>& micro_batches) {
     }
     for (const at::Tensor* const tensor : tensors_in(batch)) {
       if (!tensor->defined()) continue;
-      shape += str(c10::toString(tensor->scalar_type()), tensor->sizes(), tensor->device(), "; ");
+      shape +=
+          c10::str(c10::toString(tensor->scalar_type()), tensor->sizes(), tensor->device(), "; ");
     }
     shape += "| ";
   }
@@ -103,7 +100,7 @@ class MicroBatchScope {
 class TrainingStep::Impl {
  public:
   Impl(std::shared_ptr<AcceleratorState> state, std::shared_ptr<torch::nn::Module> model,
-       PreparedOptimizer optimizer, ComputeLoss compute_loss, const TrainingStepOptions& options)
+       PreparedOptimizer optimizer, LossFunction compute_loss, const TrainingStepOptions& options)
       : state_(std::move(state)),
         model_(std::move(model)),
         optimizer_(std::move(optimizer)),
@@ -154,7 +151,7 @@ class TrainingStep::Impl {
       return;
     }
     GraphSupport support{.missing = own_missing_reason()};
-    if (support.missing.empty()) support.missing = missing_graph_reason(objects);
+    if (support.missing.empty()) support.missing = hasten::missing_graph_reason(objects);
     if (support.missing.empty()) support = device_of(device).graphs(device.index());
     if (!support.recorder) return stop(support.missing);
     graphs_.emplace(std::move(support.recorder), objects);
@@ -185,12 +182,19 @@ class TrainingStep::Impl {
                         .expected = str("1 to ", most, ", the gradient_accumulation_steps")});
     }
     state_->accumulation.check_not_inside();
+    if (state_->accumulation.holds_gradients_of(trained_)) {
+      throw UsageError(
+          "prepare.open-window",
+          {.what = "a training step",
+           .got = "an accumulation window of its parameters that waits for more micro-batches",
+           .expected = "no open window",
+           .hint = "pass all micro-batches of a window to run_window()"});
+    }
   }
 
-  // Gradients of a window that a loop has left open would become a part of this step.
+  // Clears gradients that would otherwise become a part of a step.
   void clear_gradients() {
     optimizer_.zero_grad();
-    if (state_->accumulation.holds_gradients_of(trained_)) return;
     for (const at::Tensor& each : trained_) each.mutable_grad().reset();
     state_->gradients.mark_cleared(trained_);
   }
@@ -214,7 +218,7 @@ class TrainingStep::Impl {
 
   bool is_due(const std::string& shape) {
     const bool is_new = seen_.insert(shape).second;
-    if (steps_++ < kFirstSteps || is_new) return false;
+    if (steps_++ < Graphs::kWarmupSteps || is_new) return false;
     if (!graphs_->is_full()) return true;
     logger_.warning_once(str("cuda_graph: batches of more than ", Graphs::kMaxGraphs,
                              " shapes; steps with further shapes run without a graph"));
@@ -267,12 +271,13 @@ class TrainingStep::Impl {
     return results_of(losses);
   }
 
-  // Computes the same while a graph records it. The host counts no micro-batch.
+  // Computes the same gradients while a graph records the operations. The host counts no
+  // micro-batch.
   std::vector<at::Tensor> record_gradients(Operands& operands) {
     std::vector<at::Tensor> losses;
     for (AnyBatch& batch : operands.batches) {
       const at::Tensor loss = loss_of(batch);
-      torch::autograd::backward({loss}, {}, {}, false, trained_);
+      torch::autograd::backward({loss}, {}, {}, false, parameters_with_gradients());
       losses.push_back(loss.detach());
     }
     const torch::NoGradGuard no_grad;
@@ -280,14 +285,21 @@ class TrainingStep::Impl {
     return results_of(losses);
   }
 
+  // Returns the trained parameters without those that the program has frozen since.
+  std::vector<at::Tensor> parameters_with_gradients() const {
+    std::vector<at::Tensor> all = trained_;
+    std::erase_if(all, [](const at::Tensor& each) { return !each.requires_grad(); });
+    return all;
+  }
+
   // Clips the gradients. Returns the mean loss and, with clipping, the norm before it.
   std::vector<at::Tensor> results_of(const std::vector<at::Tensor>& losses) {
     std::vector<at::Tensor> results = {mean_of(losses)};
     if (options_.max_grad_norm <= 0) return results;
-    const bool on_device = device_of(state_->process.device).traits().reads_scalars_late;
+    const bool on_device = device_of(state_->process.device).traits().defers_scalar_reads;
     const DeferredScalar norm = clip_gradients(
         trained_, optimizer_.unwrap(),
-        {.max_norm = options_.max_grad_norm, .on_device = on_device, .are_read = false});
+        {.max_norm = options_.max_grad_norm, .on_device = on_device, .has_readers = false});
     results.push_back(on_device ? norm.on_device() : at::scalar_tensor(norm.value(), at::kDouble));
     return results;
   }
@@ -295,12 +307,12 @@ class TrainingStep::Impl {
   const std::shared_ptr<AcceleratorState> state_;
   const std::shared_ptr<torch::nn::Module> model_;
   PreparedOptimizer optimizer_;
-  const ComputeLoss compute_loss_;
+  const LossFunction compute_loss_;
   const TrainingStepOptions options_;
   const std::vector<at::Tensor> trained_;
   Logger logger_;
   std::optional<Graphs> graphs_;  // unset if the steps have no graphs
-  std::string missing_;           // why they have none
+  std::string missing_;           // why they have no graphs
   std::set<std::string> seen_;    // the shapes of steps without a graph
   std::int64_t steps_ = 0;        // the number of these steps
   bool used_graph_ = false;
@@ -308,7 +320,7 @@ class TrainingStep::Impl {
 
 TrainingStep::TrainingStep(std::shared_ptr<AcceleratorState> state,
                            std::shared_ptr<torch::nn::Module> model, PreparedOptimizer optimizer,
-                           ComputeLoss compute_loss, const TrainingStepOptions& options)
+                           LossFunction compute_loss, const TrainingStepOptions& options)
     : impl_(std::make_unique<Impl>(std::move(state), std::move(model), std::move(optimizer),
                                    std::move(compute_loss), options)) {}
 TrainingStep::TrainingStep(TrainingStep&&) noexcept = default;

@@ -28,7 +28,7 @@ class TreeSum {
   TensorList take();
   void clear() { nodes_.clear(); }
   // The number of terms and sums in memory.
-  std::size_t held() const { return nodes_.size(); }
+  std::size_t node_count() const { return nodes_.size(); }
 
  private:
   struct Node {

@@ -130,7 +130,7 @@ OpenWindows open_windows_of(AcceleratorState& state) {
   return own;
 }
 
-void check_continuable(const OpenWindows& open, const char* call) {
+void check_windows_resumable(const OpenWindows& open, const char* call) {
   if (std::none_of(open.windows.begin(), open.windows.end(),
                    [](const OpenWindow& window) { return window.awaits_step; }))
     return;
@@ -141,7 +141,7 @@ void check_continuable(const OpenWindows& open, const char* call) {
                     .expected = "a call after optimizer.step()",
                     .hint = "save at the end of the loop's body: a run that resumes begins with "
                             "the next micro-batch. If an optimizer that is not prepared has made "
-                            "the step, call accelerator.stepped() after it"});
+                            "the step, call accelerator.mark_gradients_used() after it"});
 }
 
 Json json_of(const std::vector<OpenWindow>& windows) {

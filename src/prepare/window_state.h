@@ -3,7 +3,7 @@
 // accelerator_state.json, and their gradients are in a file of each process.
 //
 //   const OpenWindows own = open_windows_of(state);
-//   check_continuable(own, "save_state()");
+//   check_windows_resumable(own, "save_state()");
 //   if (!own.empty()) save_safetensors(folder / gradients_file(rank), own.gradients);
 //   check_windows(state, own, folder);
 //   restore_windows(state, own);
@@ -33,7 +33,7 @@ OpenWindows open_windows_of(AcceleratorState& state);
 
 // Throws if the last micro-batch of a window has begun but its step was not made, because a resumed
 // run begins with the next micro-batch. `call` is the name of the call that saves.
-void check_continuable(const OpenWindows& open, const char* call);
+void check_windows_resumable(const OpenWindows& open, const char* call);
 
 // Returns, for each window, the numbers of its models and its counts.
 nlohmann::json json_of(const std::vector<OpenWindow>& windows);

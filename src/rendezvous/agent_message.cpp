@@ -79,10 +79,10 @@ JoinRequest join_request_of(const json& message) {
           .run_id = text_in(message, "run_id", ""),
           .processes = number_in(message, "processes", 1),
           .num_processes = number_in(message, "num_processes", 0),
-          .wanted_rank = number_in(message, "machine_rank", -1),
+          .requested_rank = number_in(message, "machine_rank", -1),
           .port = number_in(message, "port", 0),
           .attempt = number_in(message, "attempt", -1),
-          .hosts_coordinator = flag_in(message, "serves")};
+          .hosts_coordinator = flag_in(message, "hosts_coordinator")};
 }
 
 }  // namespace hasten::rendezvous

@@ -16,8 +16,9 @@
 
 namespace hasten::rendezvous {
 
-// Version 2 adds the agent's identity and the attempt that each message refers to.
-inline constexpr std::int64_t kProtocol = 2;
+// Version 2 adds the agent's identity and the attempt that each message refers to. Version 3
+// renames fields and a message.
+inline constexpr std::int64_t kProtocol = 3;
 
 // A launcher's description of itself and its machine when it asks to join the next round.
 struct JoinRequest {
@@ -25,7 +26,7 @@ struct JoinRequest {
   // A random identity that stays the same when the launcher reconnects.
   std::string agent;
   std::string host, address, program, job, run_id;
-  std::int64_t processes = 1, num_processes = 0, wanted_rank = -1, port = 0;
+  std::int64_t processes = 1, num_processes = 0, requested_rank = -1, port = 0;
   std::int64_t attempt = -1;       // The last round that the launcher has received.
   bool hosts_coordinator = false;  // The launcher runs in the coordinator's process.
 };

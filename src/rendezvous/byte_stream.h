@@ -7,7 +7,7 @@
 //   stream.write(bytes, size);
 //   stream.read(buffer, size);
 //
-// Throws nothing: why_ended() returns the reason after the stream has ended. Thread rule: one
+// Throws nothing: end_reason() returns the reason after the stream has ended. Thread rule: one
 // thread at a time.
 #pragma once
 
@@ -47,7 +47,7 @@ class ByteStream {
   virtual std::ptrdiff_t write(const std::byte* bytes, std::size_t size) = 0;
 
   // Returns why the stream has ended, or an empty text while it is open.
-  const std::string& why_ended() const { return why_ended_; }
+  const std::string& end_reason() const { return end_reason_; }
   // Returns the socket; the stream cannot be used afterwards.
   std::unique_ptr<Descriptor> release() { return std::move(socket_); }
 
@@ -56,7 +56,7 @@ class ByteStream {
 
  private:
   std::unique_ptr<Descriptor> socket_;
-  std::string why_ended_;
+  std::string end_reason_;
 };
 
 class PlainStream : public ByteStream {

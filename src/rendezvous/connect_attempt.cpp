@@ -14,8 +14,8 @@
 namespace hasten::rendezvous {
 
 ConnectAttempt::ConnectAttempt(const Endpoint& endpoint, Clock::time_point deadline,
-                               Clock::duration for_addresses)
-    : lookup_(endpoint), deadline_(deadline), until_(deadline), for_addresses_(for_addresses) {
+                               Clock::duration address_timeout)
+    : lookup_(endpoint), deadline_(deadline), until_(deadline), address_timeout_(address_timeout) {
   advance();
 }
 
@@ -43,7 +43,7 @@ ConnectResult ConnectAttempt::take() { return std::exchange(result_, {}); }
 void ConnectAttempt::advance() {
   if (done_) return;
   if (!lookup_.done()) {
-    if (Clock::now() >= deadline_) finish({.why = "the name server does not answer"});
+    if (Clock::now() >= deadline_) finish({.error = "the name server does not answer"});
     return;
   }
   if (socket_ < 0) return begin();
@@ -57,15 +57,15 @@ void ConnectAttempt::advance() {
   }
   if (problem == 0) return finish({.socket = std::exchange(socket_, -1)});
   close(std::exchange(socket_, -1));
-  result_ = {.why = std::strerror(problem), .refused = problem == ECONNREFUSED};
+  result_ = {.error = std::strerror(problem), .refused = problem == ECONNREFUSED};
   try_next();
 }
 
 void ConnectAttempt::begin() {
   const LookupResult& found = lookup_.result();
   if (found.addresses.empty())
-    return finish({.why = found.why, .unknown_host = found.unknown_host});
-  deadline_ = std::min(deadline_, Clock::now() + for_addresses_);
+    return finish({.error = found.error, .unknown_host = found.unknown_host});
+  deadline_ = std::min(deadline_, Clock::now() + address_timeout_);
   try_next();
 }
 
@@ -86,9 +86,9 @@ void ConnectAttempt::try_next() {
     }
     const int problem = errno;
     if (socket_ >= 0) close(std::exchange(socket_, -1));
-    result_ = {.why = std::strerror(problem), .refused = problem == ECONNREFUSED};
+    result_ = {.error = std::strerror(problem), .refused = problem == ECONNREFUSED};
   }
-  if (result_.why.empty()) result_.why = std::strerror(ETIMEDOUT);
+  if (result_.error.empty()) result_.error = std::strerror(ETIMEDOUT);
   done_ = true;
 }
 

@@ -23,7 +23,7 @@ namespace hasten::rendezvous {
 // The connected socket, or -1 and the reason.
 struct ConnectResult {
   int socket = -1;
-  std::string why;
+  std::string error;
   bool unknown_host = false;
   bool refused = false;  // The machine answers, but nothing listens.
 };
@@ -31,10 +31,10 @@ struct ConnectResult {
 class ConnectAttempt {
  public:
   using Clock = std::chrono::steady_clock;
-  // `for_addresses` limits the time for all addresses once the name is known, unless `deadline` is
-  // sooner.
+  // `address_timeout` limits the time for all addresses once the name is known, unless `deadline`
+  // is sooner.
   ConnectAttempt(const Endpoint& endpoint, Clock::time_point deadline,
-                 Clock::duration for_addresses = std::chrono::hours(1));
+                 Clock::duration address_timeout = std::chrono::hours(1));
   ConnectAttempt(const ConnectAttempt&) = delete;
   ConnectAttempt& operator=(const ConnectAttempt&) = delete;
   ~ConnectAttempt();
@@ -56,7 +56,7 @@ class ConnectAttempt {
   Lookup lookup_;
   // The deadlines of the whole attempt and of the current address.
   Clock::time_point deadline_, until_;
-  Clock::duration for_addresses_;
+  Clock::duration address_timeout_;
   std::size_t next_ = 0;  // The index of the next address.
   int socket_ = -1;
   bool done_ = false;

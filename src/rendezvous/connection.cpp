@@ -64,8 +64,8 @@ short Connection::events() const {
   return static_cast<short>(POLLIN | (outgoing_.empty() ? 0 : POLLOUT));
 }
 
-void Connection::close_because(std::string why) {
-  if (why_closed_.empty()) why_closed_ = std::move(why);
+void Connection::mark_closed(std::string why) {
+  if (close_reason_.empty()) close_reason_ = std::move(why);
 }
 
 void Connection::collect_encrypted() {
@@ -84,7 +84,7 @@ void Connection::continue_handshake() {
   collect_encrypted();
   if (done != 1 && reason != SSL_ERROR_WANT_READ) {
     was_rejected_ = is_alert();
-    return close_because(tls_error());
+    return mark_closed(tls_error());
   }
   // Only a handshake with the pre-shared key makes a session "reused".
   const bool has_key = SSL_session_reused(tls_.get()) == 1;
@@ -92,7 +92,7 @@ void Connection::continue_handshake() {
   if (done != 1) return;
   is_authenticated_ = has_key;
   was_rejected_ = !is_authenticated_;
-  if (!is_authenticated_) return close_because("the other side does not know the job's token");
+  if (!is_authenticated_) return mark_closed("the other side does not know the job's token");
   if (queued_until_authenticated_.empty()) return;
   encrypt(queued_until_authenticated_);
   queued_until_authenticated_ = {};
@@ -105,7 +105,7 @@ void Connection::encrypt(std::string_view bytes) {
     const std::string_view record = bytes.substr(0, kMaxRecordBytes);
     std::size_t written = 0;
     const int done = SSL_write_ex(tls_.get(), record.data(), record.size(), &written);
-    if (done != 1 || written != record.size()) close_because(tls_error());
+    if (done != 1 || written != record.size()) mark_closed(tls_error());
     collect_encrypted();
     bytes.remove_prefix(record.size());
   }
@@ -135,7 +135,7 @@ void Connection::write_socket() {
     const ssize_t now = ::send(socket_, outgoing_.data() + written, outgoing_.size() - written,
                                MSG_NOSIGNAL | MSG_DONTWAIT);
     if (now < 0 && errno == EINTR) continue;
-    if (now < 0 && !must_wait(errno)) close_because(std::strerror(errno));
+    if (now < 0 && !is_retryable_write_error(errno)) mark_closed(std::strerror(errno));
     if (now < 0) break;
     written += static_cast<std::size_t>(now);
   }
@@ -150,10 +150,10 @@ void Connection::read_socket() {
     const int problem = errno;
     if (got < 0 && problem == EINTR) continue;
     if (got < 0 && problem == EAGAIN) return;
-    if (got < 0) return close_because(std::strerror(problem));
+    if (got < 0) return mark_closed(std::strerror(problem));
     if (got == 0) {
       closed_by_peer_ = true;
-      return close_because("the other side has closed the connection");
+      return mark_closed("the other side has closed the connection");
     }
     total += static_cast<std::size_t>(got);
     BIO_write(from_socket_, buffer, static_cast<int>(got));
@@ -168,13 +168,13 @@ void Connection::read_messages() {
   ERR_clear_error();
   while ((got = SSL_read(tls_.get(), buffer, sizeof buffer)) > 0)
     incoming_.append(buffer, static_cast<std::size_t>(got));
-  if (SSL_get_error(tls_.get(), got) != SSL_ERROR_WANT_READ) close_because(tls_error());
+  if (SSL_get_error(tls_.get(), got) != SSL_ERROR_WANT_READ) mark_closed(tls_error());
   std::size_t at = 0;
   while (incoming_.size() - at >= kLengthBytes) {
     const auto size = static_cast<std::uint64_t>(
         Unpacker(std::string_view(incoming_).substr(at, kLengthBytes)).number());
     if (size > kMaxMessageBytes)
-      return close_because(str("a message of ", size, " bytes is too long"));
+      return mark_closed(str("a message of ", size, " bytes is too long"));
     if (incoming_.size() - at - kLengthBytes < size) break;
     messages_.push_back(incoming_.substr(at + kLengthBytes, size));
     at += kLengthBytes + size;
@@ -203,7 +203,7 @@ std::string Connection::receive(Clock::time_point deadline, std::string_view wha
     if (auto message = next()) return *message;
     if (!is_open()) {
       throw IoError("rendezvous.lost",
-                    {.what = str("the connection for ", what, " is lost: ", why_closed_)});
+                    {.what = str("the connection for ", what, " is lost: ", close_reason_)});
     }
     if (Clock::now() >= deadline)
       throw IoError("rendezvous.time", {.what = str("no answer within the time limit for ", what)});

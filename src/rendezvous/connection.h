@@ -40,14 +40,14 @@ class HASTEN_INTERNAL_API Connection {
   short events() const;  // The poll(2) events to wait for.
   // Reads and writes without blocking. Reads at most 1 MiB, so that no peer can occupy the thread.
   void advance();
-  bool is_open() const { return why_closed_.empty(); }
+  bool is_open() const { return close_reason_.empty(); }
   // True once both sides have proved that they know the token.
   bool is_authenticated() const { return is_authenticated_; }
   // True on a server that has answered the client's first message. Only a client that knows the
   // token can create that message, but until is_authenticated() it may be a replay of another
   // client's message.
   bool received_valid_message() const { return received_valid_message_; }
-  const std::string& why_closed() const { return why_closed_; }
+  const std::string& close_reason() const { return close_reason_; }
   // True if the connection was closed because the other side has a different token, which it
   // reports by a TLS alert.
   bool was_rejected() const { return was_rejected_; }
@@ -69,7 +69,7 @@ class HASTEN_INTERNAL_API Connection {
   void flush(Clock::time_point deadline);
 
  private:
-  void close_because(std::string why);
+  void mark_closed(std::string why);
   void continue_handshake();
   void read_socket();
   void write_socket();
@@ -87,7 +87,7 @@ class HASTEN_INTERNAL_API Connection {
   bio_st* to_socket_;
   bool is_authenticated_ = false, received_valid_message_ = false, was_rejected_ = false,
        closed_by_peer_ = false;
-  std::string why_closed_;
+  std::string close_reason_;
   std::string outgoing_;                    // Encrypted bytes for the socket.
   std::string incoming_;                    // Decrypted bytes of an incomplete message.
   std::string queued_until_authenticated_;  // Messages to send after the handshake.

@@ -34,7 +34,7 @@ Coordinator::Coordinator(const CoordinatorSettings& settings, Send send, NewRoun
 Clock::time_point Coordinator::running_time(Clock::time_point at) {
   if (!clock_) clock_.emplace(at);
   const auto now = clock_->now(at);
-  has_paused_ = has_paused_ || clock_->has_paused();
+  was_suspended_ = was_suspended_ || clock_->was_suspended();
   return now;
 }
 
@@ -83,10 +83,11 @@ bool Coordinator::all_are_waiting() const { return count(State::waiting) == agen
 // Reads all fields before it changes anything, so that an invalid message leaves the state
 // unchanged.
 void Coordinator::receive(int connection, const json& message, const std::string& address,
-                          const std::string& reached_at, Clock::time_point at) {
+                          const std::string& server_address, Clock::time_point at) {
   const std::string kind = text_in(message, "kind", "");
   const auto now = running_time(at);
-  if (kind == "join") return join(connection, join_request_of(message), address, reached_at, now);
+  if (kind == "join")
+    return join(connection, join_request_of(message), address, server_address, now);
   if (kind == "rejoin") return rejoin(connection, message, now);
   const auto number = id_at_connection(connection);
   if (!number) return;
@@ -94,10 +95,10 @@ void Coordinator::receive(int connection, const json& message, const std::string
   // Messages about an earlier round have come too late.
   const bool is_current = number_in(message, "attempt", attempt_) == attempt_;
   if (kind == "leaving") return leave(*number, message, now);
-  if (kind == "gone") return remove_lost(*number, "its launcher has ended", now);
+  if (kind == "exited") return remove_lost(*number, "its launcher has ended", now);
   if (kind == "reconnecting") return on_connection_failure(connection);
   if (kind == "failed" && is_current && agent.state == State::running)
-    return failed(agent, message, now);
+    return handle_failure(agent, message, now);
   agent.last_message_at = now;
   if (kind == "ended" && is_current && agent.state == State::running) {
     agent.state = State::ended;
@@ -106,7 +107,7 @@ void Coordinator::receive(int connection, const json& message, const std::string
   }
 }
 
-void Coordinator::failed(Agent& agent, const json& message, Clock::time_point now) {
+void Coordinator::handle_failure(Agent& agent, const json& message, Clock::time_point now) {
   // A failure never has exit code 0.
   const auto code =
       static_cast<int>(std::clamp<std::int64_t>(number_in(message, "code", 1), 1, 255));
@@ -138,9 +139,9 @@ std::optional<json> Coordinator::refusal(const JoinRequest& request, std::option
                                   [&](const auto& each) { return each.first != own_id; });
   if (other == agents_.end()) return std::nullopt;
   if (auto reply = check_consistency(request, other->second.request, settings_)) return reply;
-  if (request.wanted_rank < 0) return std::nullopt;
+  if (request.requested_rank < 0) return std::nullopt;
   const auto holder = std::find_if(agents_.begin(), agents_.end(), [&](const auto& each) {
-    return each.first != own_id && each.second.request.wanted_rank == request.wanted_rank;
+    return each.first != own_id && each.second.request.requested_rank == request.requested_rank;
   });
   if (holder == agents_.end()) return std::nullopt;
   const Agent& agent = holder->second;
@@ -154,7 +155,7 @@ std::optional<json> Coordinator::refusal(const JoinRequest& request, std::option
 }
 
 void Coordinator::join(int connection, JoinRequest request, const std::string& address,
-                       const std::string& reached_at, Clock::time_point now) {
+                       const std::string& server_address, Clock::time_point now) {
   if (request.address.empty()) request.address = address;
   std::optional<AgentId> known = id_of(request.agent);
   if (!known && request.agent.empty()) known = id_at_connection(connection);
@@ -165,7 +166,7 @@ void Coordinator::join(int connection, JoinRequest request, const std::string& a
   bind(number, connection);
   Agent& agent = agents_.at(number);
   agent.address = request.address;
-  agent.reached_at = reached_at;
+  agent.server_address = server_address;
   agent.request = std::move(request);
   agent.last_message_at = now;
   // The round began while this launcher had no connection.
@@ -237,7 +238,8 @@ std::vector<Coordinator::AgentId> Coordinator::ids_in_rank_order() const {
     const Agent& agent = agents_.at(number);
     const std::int64_t before =
         agent.machine_rank < 0 ? settings_.max_machines : agent.machine_rank;
-    return std::tuple(agent.request.wanted_rank, !agent.request.hosts_coordinator, before, number);
+    return std::tuple(agent.request.requested_rank, !agent.request.hosts_coordinator, before,
+                      number);
   };
   std::sort(ids.begin(), ids.end(), [&](AgentId a, AgentId b) { return place(a) < place(b); });
   if (ids.size() > static_cast<std::size_t>(settings_.max_machines))
@@ -268,7 +270,7 @@ std::string Coordinator::address_of(const Agent& agent) const {
 // Ranks use the address at which other agents have reached this machine.
 std::string Coordinator::own_address() const {
   for (const auto& [number, agent] : agents_) {
-    if (!is_loopback(agent.reached_at)) return agent.reached_at;
+    if (!is_loopback(agent.server_address)) return agent.server_address;
   }
   return "127.0.0.1";
 }
@@ -292,7 +294,7 @@ void Coordinator::start_round() {
             {"num_machines", ids.size()},
             {"world_size", world},
             {"master_addr", address_of(first)},
-            {"serves_at", own_address()},
+            {"coordinator_address", own_address()},
             {"master_port", first.request.port}};
   if (new_round_) new_round_();
   std::int64_t first_rank = 0;
@@ -402,7 +404,7 @@ std::string Coordinator::names_text() const {
   const bool few = agents_.size() <= kMaxNames;
   for (const auto& [number, agent] : agents_) {
     if (few) present.push_back(str(agent.request.host, " (", address_of(agent), ")"));
-    if (agent.request.wanted_rank >= 0) ranks.insert(agent.request.wanted_rank);
+    if (agent.request.requested_rank >= 0) ranks.insert(agent.request.requested_rank);
   }
   if (few && !present.empty()) text += ": " + hasten::join(present, ", ");
   if (ranks.empty()) return text;
@@ -451,7 +453,7 @@ void Coordinator::remove_silent(Clock::time_point now, bool after_pause) {
 
 void Coordinator::tick(Clock::time_point at) {
   const auto now = running_time(at);
-  remove_silent(now, std::exchange(has_paused_, false));
+  remove_silent(now, std::exchange(was_suspended_, false));
   const json alive = {{"kind", "alive"}};
   for (const auto& [number, agent] : agents_) send(agent, alive);
   if (finish_) return;

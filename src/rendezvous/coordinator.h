@@ -7,7 +7,7 @@
 //                                      coordinator -> stop {reason} | alive
 //   agent -> join {...} again          coordinator -> round {...} | finish {code, reason}
 //   agent -> reconnecting              the last message of a connection that it gives up as silent
-//   agent -> gone                      the last message of a launcher that ends, since the end of a
+//   agent -> exited                    the last message of a launcher that ends, since the end of a
 //                                      connection may also be a network failure
 //   agent -> rejoin {agent, attempt}   on a new connection, after the old one was lost
 //                                      coordinator -> nothing, or the stop or finish that it missed
@@ -55,10 +55,10 @@ class Coordinator {
   using NewRound = std::function<void()>;  // Called before a round is announced.
   Coordinator(const CoordinatorSettings& settings, Send send, NewRound new_round = {});
 
-  // `address` is the agent's address. `reached_at` is this machine's address as the agent sees it.
-  // Times are from the steady clock.
+  // `address` is the agent's address. `server_address` is this machine's address as the agent sees
+  // it. Times are from the steady clock.
   void receive(int connection, const nlohmann::json& message, const std::string& address,
-               const std::string& reached_at, Clock::time_point at);
+               const std::string& server_address, Clock::time_point at);
   // Call it when the launcher at the other end has ended.
   void on_disconnect(int connection, const std::string& why, Clock::time_point at);
   // Call it when the connection has failed; the launcher may still run and reconnect.
@@ -74,7 +74,7 @@ class Coordinator {
   using AgentId = std::int64_t;  // The order in which agents arrived.
   struct Agent {
     JoinRequest request;  // Its latest request.
-    std::string address, reached_at;
+    std::string address, server_address;
     State state = State::waiting;
     std::optional<int> connection;
     std::int64_t machine_rank = -1, first_rank = 0;  // Its ranks in its last round.
@@ -89,9 +89,9 @@ class Coordinator {
 
   Clock::time_point running_time(Clock::time_point at);
   void join(int connection, JoinRequest request, const std::string& address,
-            const std::string& reached_at, Clock::time_point now);
+            const std::string& server_address, Clock::time_point now);
   void rejoin(int connection, const nlohmann::json& message, Clock::time_point now);
-  void failed(Agent& agent, const nlohmann::json& message, Clock::time_point now);
+  void handle_failure(Agent& agent, const nlohmann::json& message, Clock::time_point now);
   void leave(AgentId number, const nlohmann::json& message, Clock::time_point now);
   std::optional<nlohmann::json> refusal(const JoinRequest& request, std::optional<AgentId> own_id,
                                         Clock::time_point now);
@@ -139,7 +139,7 @@ class Coordinator {
   nlohmann::json round_, stop_;       // The last messages sent.
   JoinDelays join_delays_;
   std::optional<RunningClock> clock_;
-  bool has_paused_ = false;  // The process has paused since the last tick.
+  bool was_suspended_ = false;  // The process was suspended since the last tick.
   std::optional<Clock::time_point> gathering_since_, enough_since_;
   std::optional<Finish> finish_;
 };

@@ -69,7 +69,7 @@ class JobServer::Loop {
 
   void run() {
     while (!stop_) {
-      const bool has_work = !unfinished_.empty() || store_.has_ready();
+      const bool has_work = !unfinished_.empty() || store_.has_ready_request();
       serve_ready(poller_.wait(has_work ? 0 : longest_wait()));
       if (clear_.exchange(false)) store_.clear();
       tick(Clock::now());
@@ -89,7 +89,7 @@ class JobServer::Loop {
   enum class Role { unknown, store, agent };
   struct Client {
     std::unique_ptr<Connection> connection;
-    std::string address, reached_at;
+    std::string address, server_address;
     Role role = Role::unknown;
     short watched = POLLIN;
   };
@@ -121,7 +121,7 @@ class JobServer::Loop {
         serve(static_cast<int>(id), end);
       }
     }
-    while (store_.has_ready() && Clock::now() < end) store_.answer_ready();
+    while (store_.has_ready_request() && Clock::now() < end) store_.answer_ready_request();
   }
 
   void accept_some(Clock::time_point end) {
@@ -161,7 +161,7 @@ class JobServer::Loop {
     setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
     Client client{.connection = std::make_unique<Connection>(socket, context_),
                   .address = peer_address(socket),
-                  .reached_at = local_address(socket)};
+                  .server_address = local_address(socket)};
     const int id = next_id_++;
     if (!poller_.watch(socket, static_cast<std::uint64_t>(id), POLLIN)) return;
     pending_.add(id, client.address, Clock::now());
@@ -218,7 +218,8 @@ class JobServer::Loop {
     if (client.role == Role::unknown) return set_role(id, client, message);
     const auto now = Clock::now();
     if (client.role == Role::store) return store_.handle(id, message, now);
-    coordinator_->receive(id, agent_message_of(message), client.address, client.reached_at, now);
+    coordinator_->receive(id, agent_message_of(message), client.address, client.server_address,
+                          now);
     all_disconnected_ = coordinator_->all_disconnected();
   }
 
@@ -269,7 +270,7 @@ class JobServer::Loop {
       return coordinator_->on_disconnect(
           id, "it sent a message that this version of hasten cannot read", now);
     if (connection.closed_by_peer())
-      return coordinator_->on_disconnect(id, connection.why_closed(), now);
+      return coordinator_->on_disconnect(id, connection.close_reason(), now);
     coordinator_->on_connection_failure(id);
   }
 

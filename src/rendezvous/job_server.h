@@ -28,7 +28,7 @@
 
 namespace hasten::rendezvous {
 
-inline constexpr std::string_view kStoreGreeting = "store 2";  // Includes the protocol's version.
+inline constexpr std::string_view kStoreGreeting = "store 3";  // Includes the protocol's version.
 inline constexpr std::string_view kAgentGreeting = "agent";
 
 struct ServerOptions {

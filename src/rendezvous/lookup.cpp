@@ -16,16 +16,16 @@
 namespace hasten::rendezvous {
 namespace {
 
-// With `only_numbers` no name server is asked.
-LookupResult system_lookup(const Endpoint& endpoint, bool only_numbers) {
+// With `numeric_only` no name server is asked.
+LookupResult system_lookup(const Endpoint& endpoint, bool numeric_only) {
   addrinfo hints{};
   hints.ai_family = AF_UNSPEC;
   hints.ai_socktype = SOCK_STREAM;
-  if (only_numbers) hints.ai_flags = AI_NUMERICHOST;
+  if (numeric_only) hints.ai_flags = AI_NUMERICHOST;
   addrinfo* first = nullptr;
   const std::string port = std::to_string(endpoint.port);
   const int error = getaddrinfo(endpoint.host.c_str(), port.c_str(), &hints, &first);
-  if (error != 0) return {.why = gai_strerror(error), .unknown_host = error == EAI_NONAME};
+  if (error != 0) return {.error = gai_strerror(error), .unknown_host = error == EAI_NONAME};
   const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> list(first, freeaddrinfo);
   LookupResult found;
   for (const addrinfo* each = first; each != nullptr; each = each->ai_next) {
@@ -57,19 +57,19 @@ struct Lookup::Shared {
 };
 
 Lookup::Lookup(const Endpoint& endpoint) : shared_(std::make_shared<Shared>()) {
-  LookupResult numbers = system_lookup(endpoint, /*only_numbers=*/true);
+  LookupResult numbers = system_lookup(endpoint, /*numeric_only=*/true);
   if (!numbers.addresses.empty()) {
     shared_->finish(std::move(numbers));
     return;
   }
   std::thread thread = start_thread([shared = shared_, endpoint] {
-    shared->finish(system_lookup(endpoint, /*only_numbers=*/false));
+    shared->finish(system_lookup(endpoint, /*numeric_only=*/false));
   });
   if (thread.joinable()) {
     thread.detach();
   } else {
     // A later lookup may succeed.
-    shared_->finish({.why = "the system cannot start another thread"});
+    shared_->finish({.error = "the system cannot start another thread"});
   }
 }
 
@@ -85,7 +85,7 @@ LookupResult look_up(const Endpoint& endpoint, double seconds) {
                                            std::chrono::duration<double>(seconds));
   const Lookup lookup(endpoint);
   while (!lookup.done()) {
-    if (Clock::now() >= deadline) return {.why = "the name server does not answer"};
+    if (Clock::now() >= deadline) return {.error = "the name server does not answer"};
     pollfd file{.fd = lookup.descriptor(), .events = POLLIN, .revents = 0};
     poll(&file, 1, poll_timeout(deadline));
   }

@@ -29,7 +29,7 @@ struct SocketAddress {
 
 struct LookupResult {
   std::vector<SocketAddress> addresses;
-  std::string why;            // The reason, if there are no addresses.
+  std::string error;          // The reason, if there are no addresses.
   bool unknown_host = false;  // A name server reports that the name does not exist.
 };
 

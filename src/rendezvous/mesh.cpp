@@ -87,7 +87,7 @@ class Candidate {
   bool is_authenticated() const { return handshake_is_done_; }
   const Greeting& other() const { return other_; }
   std::unique_ptr<ByteStream> take_stream() { return std::move(stream_); }
-  const std::string& why_failed() const { return stream_->why_ended(); }
+  const std::string& failure_reason() const { return stream_->end_reason(); }
 
   // Continues without blocking.
   State advance() {
@@ -183,7 +183,7 @@ class Mesh {
       remote_listener_ = listen_at(options_.address);
       own.port = port_of(remote_listener_->get());
     }
-    for (const std::string& text : exchange("place", own.text()))
+    for (const std::string& text : exchange("address", own.text()))
       addresses_.push_back(ListenAddress::of(text));
   }
 
@@ -312,7 +312,7 @@ class Mesh {
   void drop(std::unique_ptr<Candidate>& candidate) {
     if (candidate->expected >= 0) {
       attempts_[static_cast<std::size_t>(candidate->expected)].runs = false;
-      if (!candidate->why_failed().empty()) last_problem_ = candidate->why_failed();
+      if (!candidate->failure_reason().empty()) last_problem_ = candidate->failure_reason();
     }
     pending_.remove(candidate->id);
     candidate.reset();
@@ -321,7 +321,7 @@ class Mesh {
   void accept_from(const Descriptor& listener, bool is_local) {
     // The number is limited, so that existing connections proceed too.
     for (int i = 0; i < 64; ++i) {
-      const Accepted accepted = accept_from_listener(listener.get(), is_local);
+      const AcceptedConnection accepted = accept_from_listener(listener.get(), is_local);
       if (accepted.socket < 0) {
         if (!may_accept_more(accepted.error)) return;
         continue;

@@ -42,10 +42,10 @@ struct MeshOptions {
   bool encrypt = true;
 };
 
-// Sends `own` to all ranks and returns what each of them sent, by rank. `question` names the
+// Sends `own` to all ranks and returns what each of them sent, by rank. `key` names the
 // exchange.
 using Exchange =
-    std::function<std::vector<std::string>(const std::string& question, const std::string& own)>;
+    std::function<std::vector<std::string>(const std::string& key, const std::string& own)>;
 
 HASTEN_INTERNAL_API std::vector<std::unique_ptr<ByteStream>> connect_mesh(
     const MeshOptions& options, const Exchange& exchange, Clock::duration limit);

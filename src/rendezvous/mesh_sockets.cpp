@@ -137,7 +137,7 @@ int begin_connection(const std::string& address, int port, const std::string& ow
   return begun ? socket.release() : -1;
 }
 
-Accepted accept_from_listener(int listener, bool is_local) {
+AcceptedConnection accept_from_listener(int listener, bool is_local) {
   const int socket = accept4(listener, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
   if (socket < 0) return {.error = errno};
   if (!is_local) {

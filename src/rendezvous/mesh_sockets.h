@@ -32,13 +32,13 @@ std::string without_interface(const std::string& address);
 
 // A connection taken from a listener's queue. Local ones are accepted only from this process's
 // user.
-struct Accepted {
+struct AcceptedConnection {
   int socket = -1;
   // The errno if there is no socket. EAGAIN means that no connection waits. EPERM means that the
   // connection belongs to another user.
   int error = 0;
   std::string address;  // The other side's address; empty if local.
 };
-Accepted accept_from_listener(int listener, bool is_local);
+AcceptedConnection accept_from_listener(int listener, bool is_local);
 
 }  // namespace hasten::rendezvous

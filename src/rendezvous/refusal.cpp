@@ -63,9 +63,9 @@ std::optional<json> check_numbers(const JoinRequest& newcomer,
   if (newcomer.port < 1 || newcomer.port > 65535)
     return refused("rendezvous.machines", "the port for the ranks on " + newcomer.host,
                    str(newcomer.port), "1 to 65535", "");
-  if (newcomer.wanted_rank < -1 || newcomer.wanted_rank >= settings.max_machines)
+  if (newcomer.requested_rank < -1 || newcomer.requested_rank >= settings.max_machines)
     return refused("rendezvous.machine-rank", "machine_rank of " + newcomer.host,
-                   str(newcomer.wanted_rank), str("0 to ", settings.max_machines - 1), "");
+                   str(newcomer.requested_rank), str("0 to ", settings.max_machines - 1), "");
   return std::nullopt;
 }
 
@@ -110,10 +110,10 @@ std::optional<json> check_consistency(const JoinRequest& newcomer, const JoinReq
   const auto rank_text = [](std::int64_t rank) {
     return rank < 0 ? std::string("none") : std::to_string(rank);
   };
-  if ((newcomer.wanted_rank < 0) != (other.wanted_rank < 0)) {
+  if ((newcomer.requested_rank < 0) != (other.requested_rank < 0)) {
     return refused("rendezvous.machine-rank", "machine_rank of " + newcomer.host,
-                   rank_text(newcomer.wanted_rank),
-                   str(rank_text(other.wanted_rank), ", as on ", other.host),
+                   rank_text(newcomer.requested_rank),
+                   str(rank_text(other.requested_rank), ", as on ", other.host),
                    "pass --machine_rank on every machine or on none");
   }
   return std::nullopt;
@@ -123,7 +123,7 @@ json rank_taken_refusal(const JoinRequest& newcomer, const JoinRequest& holder) 
   return refused(
       "rendezvous.machine-rank",
       str("machine_rank of ", newcomer.host, " (", newcomer.address, ")"),
-      str(newcomer.wanted_rank, ", which ", holder.host, " (", holder.address, ") already has"),
+      str(newcomer.requested_rank, ", which ", holder.host, " (", holder.address, ") already has"),
       "a different machine_rank on each machine", "");
 }
 

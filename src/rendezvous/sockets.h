@@ -27,7 +27,9 @@ std::string peer_address(int socket);
 HASTEN_INTERNAL_API bool is_loopback(std::string_view address);
 // Returns whether a failed write may succeed later: the socket is full, or the system lacks memory
 // for it.
-inline bool must_wait(int error) { return error == EAGAIN || error == ENOBUFS || error == ENOMEM; }
+inline bool is_retryable_write_error(int error) {
+  return error == EAGAIN || error == ENOBUFS || error == ENOMEM;
+}
 
 // Blocks for at most `seconds`, for the name and all of its addresses together.
 ConnectResult connect_to(const Endpoint& endpoint, double seconds);

@@ -21,10 +21,10 @@ double seconds_of(Clock::duration time) { return std::chrono::duration<double>(t
 }  // namespace
 
 StoreClient::StoreClient(Endpoint store, std::string token, std::chrono::milliseconds timeout,
-                         std::chrono::milliseconds answer_timeout)
+                         std::chrono::milliseconds response_timeout)
     : store_(std::move(store)),
       token_(std::move(token)),
-      answer_timeout_(answer_timeout),
+      response_timeout_(response_timeout),
       context_(Side::client, token_) {
   connect(Clock::now() + timeout, timeout);
 }
@@ -46,7 +46,7 @@ void StoreClient::connect(Clock::time_point deadline, std::chrono::milliseconds 
 bool StoreClient::try_to_connect(Clock::time_point deadline) {
   const double left = seconds_of(deadline - Clock::now());
   const ConnectResult result = connect_to(store_, std::clamp(left, 0.001, kConnectTimeout));
-  last_failure_ = result.why;
+  last_failure_ = result.error;
   if (result.socket < 0) return false;
   connection_ = std::make_unique<Connection>(result.socket, context_);
   connection_->send(kStoreGreeting);
@@ -55,7 +55,7 @@ bool StoreClient::try_to_connect(Clock::time_point deadline) {
   if (connection_->was_rejected()) {
     throw IoError("rendezvous.refused",
                   {.what = str("the job's store at ", to_text(store_),
-                               " has refused this process: ", connection_->why_closed()),
+                               " has refused this process: ", connection_->close_reason()),
                    .hint = "HASTEN_JOB_TOKEN must be the same in every process of the job"});
   }
   return receive_greeting(until);
@@ -66,8 +66,9 @@ bool StoreClient::receive_greeting(Clock::time_point deadline) {
   try {
     greeting = connection_->receive(deadline, "the store's greeting");
   } catch (const IoError&) {
-    last_failure_ = connection_->is_open() ? "no answer"
-                                           : str("a busy server (", connection_->why_closed(), ")");
+    last_failure_ = connection_->is_open()
+                        ? "no answer"
+                        : str("a busy server (", connection_->close_reason(), ")");
     return false;
   }
   if (greeting == kStoreGreeting) return true;
@@ -87,14 +88,14 @@ Packer StoreClient::request(StoreRequest kind) {
 Unpacker StoreClient::call(const Packer& request, std::string_view what,
                            std::chrono::milliseconds timeout) {
   connection_->send(request.bytes());
-  const auto deadline = Clock::now() + timeout + answer_timeout_;
+  const auto deadline = Clock::now() + timeout + response_timeout_;
   Unpacker fields("");
   do {
     answer_ = connection_->receive(deadline, what);
     fields = Unpacker(answer_);
   } while (fields.number() != number_);  // Skips answers to requests that have timed out.
-  const auto kind = static_cast<StoreAnswer>(fields.number());
-  if (kind == StoreAnswer::missing) {
+  const auto kind = static_cast<StoreStatus>(fields.number());
+  if (kind == StoreStatus::missing) {
     const bool more = fields.number() != 0;
     throw IoError(
         "rendezvous.time",
@@ -103,7 +104,7 @@ Unpacker StoreClient::call(const Packer& request, std::string_view what,
                     fixed(seconds_of(timeout), 1), " s"),
          .hint = "check whether the ranks that set them have started and are still running"});
   }
-  if (kind != StoreAnswer::done)
+  if (kind != StoreStatus::done)
     throw UsageError("rendezvous.store",
                      {.what = str("the store refused the request ", what, ": ", fields.text())});
   return fields;

@@ -33,10 +33,10 @@ namespace hasten::rendezvous {
 
 class HASTEN_INTERNAL_API StoreClient {
  public:
-  // Returns when the server has answered. An answer may take `answer_timeout`, in addition to the
+  // Returns when the server has answered. An answer may take `response_timeout`, in addition to the
   // time that the server is asked to wait.
   StoreClient(Endpoint store, std::string token, std::chrono::milliseconds timeout,
-              std::chrono::milliseconds answer_timeout = std::chrono::seconds(30));
+              std::chrono::milliseconds response_timeout = std::chrono::seconds(30));
 
   void set(std::string_view key, std::string_view value);
   std::vector<std::string> get(const std::vector<std::string>& keys,
@@ -69,7 +69,7 @@ class HASTEN_INTERNAL_API StoreClient {
 
   Endpoint store_;
   std::string token_;
-  std::chrono::milliseconds answer_timeout_;
+  std::chrono::milliseconds response_timeout_;
   SecureContext context_;
   std::unique_ptr<Connection> connection_;
   std::string last_failure_;  // Why the last attempt to connect failed.

@@ -13,7 +13,7 @@ namespace {
 constexpr std::size_t kMaxValueBytes = kMaxMessageBytes - (std::size_t{1} << 10);
 constexpr std::size_t kMaxNamedKeys = 16;  // Keys in the answer to a request that timed out.
 
-Packer answer_to(std::int64_t number, StoreAnswer kind = StoreAnswer::done) {
+Packer answer_to(std::int64_t number, StoreStatus kind = StoreStatus::done) {
   Packer packer;
   packer.number(number).number(static_cast<std::int64_t>(kind));
   return packer;
@@ -64,7 +64,7 @@ void StoreTable::answer_request(const RequestId& id, StoreRequest request, Unpac
       return check(id, fields);
     case StoreRequest::erase:
       // A key that existed completes the requests for it, even if they are not answered yet.
-      while (has_ready()) answer_ready();
+      while (has_ready_request()) answer_ready_request();
       return reply(
           id, answer_to(id.number).number(static_cast<std::int64_t>(values_.erase(fields.text()))));
     case StoreRequest::count:
@@ -82,7 +82,7 @@ void StoreTable::reply(const RequestId& id, const Packer& answer) {
 }
 
 void StoreTable::reply_refused(const RequestId& id, std::string_view why) {
-  reply_(id.connection, answer_to(id.number, StoreAnswer::refused).text(why).bytes());
+  reply_(id.connection, answer_to(id.number, StoreStatus::refused).text(why).bytes());
 }
 
 void StoreTable::set(const RequestId& id, Unpacker& fields) {
@@ -110,7 +110,7 @@ void StoreTable::get_or_wait(const RequestId& id, Unpacker& fields, bool wants_v
   deadlines_.emplace(deadline, id.connection);
   waiting_.emplace(
       id.connection,
-      Waiting{.id = id, .deadline = deadline, .wants_values = wants_values, .list = &list});
+      WaitingRequest{.id = id, .deadline = deadline, .wants_values = wants_values, .list = &list});
 }
 
 void StoreTable::add(const RequestId& id, Unpacker& fields) {
@@ -199,8 +199,8 @@ void StoreTable::pack_values(KeyList& list) const {
   list.packed_at = changes_;
   list.values.clear();
   // A short request can name one key many times.
-  list.are_too_long = size > kMaxMessageBytes;
-  if (list.are_too_long) return;
+  list.values_too_long = size > kMaxMessageBytes;
+  if (list.values_too_long) return;
   Packer packer;
   packer.number(static_cast<std::int64_t>(values.size()));
   for (const std::string_view value : values) packer.text(value);
@@ -210,7 +210,7 @@ void StoreTable::pack_values(KeyList& list) const {
 void StoreTable::answer_from(KeyList& list, const RequestId& id, bool wants_values) {
   if (!wants_values) return reply(id, answer_to(id.number));
   if (list.packed_at != changes_) pack_values(list);
-  if (list.are_too_long)
+  if (list.values_too_long)
     return reply_refused(id, "the values exceed the maximum length of an answer");
   reply(id, answer_to(id.number).append_packed(list.values));
 }
@@ -230,13 +230,13 @@ void StoreTable::mark_waiters_ready(std::string_view key) {
   lists_by_missing_key_.erase(found);
 }
 
-void StoreTable::answer_ready() {
+void StoreTable::answer_ready_request() {
   KeyList& list = *ready_.front();
   if (!is_complete(list)) {
     ready_.pop_front();
     return wait_for_missing(list);
   }
-  const Waiting& waiting = waiting_.at(*list.waiting.begin());
+  const WaitingRequest& waiting = waiting_.at(*list.waiting.begin());
   answer_from(list, waiting.id, waiting.wants_values);
   stop_waiting(waiting.id.connection);
 }
@@ -262,7 +262,7 @@ void StoreTable::stop_waiting(int connection) {
 
 void StoreTable::remove_connection(int connection) { stop_waiting(connection); }
 
-void StoreTable::reply_missing(const Waiting& waiting) {
+void StoreTable::reply_missing(const WaitingRequest& waiting) {
   std::vector<std::string> names;
   Unpacker keys(waiting.list->keys);
   while (names.size() <= kMaxNamedKeys && !keys.is_at_end()) {
@@ -271,13 +271,13 @@ void StoreTable::reply_missing(const Waiting& waiting) {
   }
   const bool more = names.size() > kMaxNamedKeys;
   if (more) names.pop_back();
-  reply(waiting.id, answer_to(waiting.id.number, StoreAnswer::missing).number(more).texts(names));
+  reply(waiting.id, answer_to(waiting.id.number, StoreStatus::missing).number(more).texts(names));
 }
 
 void StoreTable::tick(Clock::time_point now) {
   while (!deadlines_.empty() && deadlines_.begin()->first <= now) {
     const int connection = deadlines_.begin()->second;
-    const Waiting& waiting = waiting_.at(connection);
+    const WaitingRequest& waiting = waiting_.at(connection);
     if (waiting.list->is_ready && is_complete(*waiting.list)) {
       answer_from(*waiting.list, waiting.id, waiting.wants_values);
     } else {

@@ -13,7 +13,7 @@
 // thousands of requests, so they are answered one at a time when the owner has time:
 //
 //   table.handle(connection, message, now);
-//   while (table.has_ready()) table.answer_ready();
+//   while (table.has_ready_request()) table.answer_ready_request();
 //
 // It uses no network or clock. Throws DataError "rendezvous.message". Thread rule: one thread.
 #pragma once
@@ -48,7 +48,7 @@ enum class StoreRequest : std::int64_t {
 };
 // The fields of `missing` are a flag (1 if more keys are missing than it names) and the names. The
 // field of `refused` is the reason.
-enum class StoreAnswer : std::int64_t { done, missing, refused };
+enum class StoreStatus : std::int64_t { done, missing, refused };
 
 class StoreTable {
  public:
@@ -58,9 +58,9 @@ class StoreTable {
   void handle(int connection, std::string_view message, Clock::time_point now);
   // True if a key has arrived for which requests wait. They are answered in the order in which the
   // keys arrived.
-  bool has_ready() const { return !ready_.empty(); }
+  bool has_ready_request() const { return !ready_.empty(); }
   // Answers one of them, or none if their keys have been erased.
-  void answer_ready();
+  void answer_ready_request();
   void remove_connection(int connection);  // Call it when the connection is closed.
   void tick(Clock::time_point now);        // Answers requests that have waited too long.
   std::optional<Clock::time_point> next_deadline() const;
@@ -82,9 +82,9 @@ class StoreTable {
     // The value of `changes_` when all keys existed, and its value when `values` was built.
     std::int64_t complete_at = -1, packed_at = -1;
     std::string values{};
-    bool are_too_long = false;
+    bool values_too_long = false;
   };
-  struct Waiting {
+  struct WaitingRequest {
     RequestId id;
     Clock::time_point deadline;
     bool wants_values;
@@ -117,15 +117,15 @@ class StoreTable {
   void answer_from(KeyList& list, const RequestId& id, bool wants_values);
   void wait_for_missing(KeyList& list);
   void mark_waiters_ready(std::string_view key);
-  void reply_missing(const Waiting& waiting);
+  void reply_missing(const WaitingRequest& waiting);
   void stop_waiting(int connection);
 
   Reply reply_;
   ByKey<std::string> values_;
-  std::int64_t changes_ = 0;                        // Counts changes of the values.
-  std::unordered_map<int, Waiting> waiting_;        // Keyed by connection.
-  ByKey<KeyList> lists_;                            // Keyed by `keys`.
-  ByKey<std::set<KeyList*>> lists_by_missing_key_;  // Keyed by the first missing key.
+  std::int64_t changes_ = 0;                         // Counts changes of the values.
+  std::unordered_map<int, WaitingRequest> waiting_;  // Keyed by connection.
+  ByKey<KeyList> lists_;                             // Keyed by `keys`.
+  ByKey<std::set<KeyList*>> lists_by_missing_key_;   // Keyed by the first missing key.
   std::deque<KeyList*> ready_;
   std::set<std::pair<Clock::time_point, int>> deadlines_;
 };

@@ -27,10 +27,10 @@ bool is_trial_record(const TrialJson& json) {
 }
 
 // Returns the value in a message, shortened if it is long.
-std::string shown_in_message(const TrialJson& value) {
+std::string value_for_message(const TrialJson& value) {
   std::string text = value.is_string() ? value.get<std::string>() : json_line(value);
-  constexpr std::size_t kMost = 300;
-  if (text.size() > kMost) text = text.substr(0, kMost) + "...";
+  constexpr std::size_t kMaxLength = 300;
+  if (text.size() > kMaxLength) text = text.substr(0, kMaxLength) + "...";
   return "'" + text + "'";
 }
 
@@ -94,7 +94,7 @@ void SearchJournal::read_line(const std::string& line, const TrialJson& descript
   } catch (const TrialJson::exception&) {
     throw DataError("search.journal",
                     {.what = where,
-                     .got = shown_in_message(line),
+                     .got = value_for_message(line),
                      .expected = lines_ == 1 ? "the description of a search" : "a trial",
                      .hint = "restore the file, or begin a new search in another folder"});
   }
@@ -106,8 +106,8 @@ void SearchJournal::check_description(const TrialJson& found, const TrialJson& d
     if (before == value) continue;
     throw ConfigError("search.other-search",
                       {.what = path_.string() + ": " + key,
-                       .got = shown_in_message(value),
-                       .expected = shown_in_message(before) + ", as when the search began",
+                       .got = value_for_message(value),
+                       .expected = value_for_message(before) + ", as when the search began",
                        .hint = "continue it with the same options, or name another folder"});
   }
 }

@@ -13,7 +13,7 @@ bool is_better_trial(SearchDirection direction, const FinishedTrial& a, const Fi
 }
 
 // The complete trials, best first, then the pruned ones, then the failed ones.
-std::vector<const FinishedTrial*> by_rank(const SearchResult& result) {
+std::vector<const FinishedTrial*> sorted_trials(const SearchResult& result) {
   std::vector<const FinishedTrial*> trials;
   for (const FinishedTrial& trial : result.trials) trials.push_back(&trial);
   std::stable_sort(trials.begin(), trials.end(), [&](const auto* a, const auto* b) {
@@ -51,7 +51,7 @@ std::string to_text(const SearchResult& result, const std::string& objective) {
   }
   std::vector<std::vector<std::string>> rows;
   std::string reasons;
-  for (const FinishedTrial* trial : by_rank(result)) {
+  for (const FinishedTrial* trial : sorted_trials(result)) {
     rows.push_back(row_of_trial(*trial));
     if (trial->state == TrialState::failed)
       reasons += str("trial ", trial->number, " failed: ", trial->reason, "\n");

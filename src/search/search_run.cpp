@@ -12,7 +12,7 @@
 namespace hasten {
 namespace {
 
-constexpr std::int64_t kDefaultTrials = 20, kMostTrials = 1'000'000;
+constexpr std::int64_t kDefaultTrials = 20, kMaxTrials = 1'000'000;
 
 std::int64_t count_of_trials(const SearchSpace& space, const SearchOptions& options) {
   if (options.method == SearchMethod::random) return options.n_trials.value_or(kDefaultTrials);
@@ -32,7 +32,7 @@ void check_search_options(const SearchSpace& space, const SearchOptions& options
         "search.space",
         {.what = "the search space", .got = "no parameters", .expected = "at least one"});
   check_at_least("n_trials", options.n_trials.value_or(1), 1);
-  if (options.n_trials.value_or(1) > kMostTrials)
+  if (options.n_trials.value_or(1) > kMaxTrials)
     throw ConfigError(
         "search.options",
         {.what = "n_trials", .got = str(*options.n_trials), .expected = "at most a million"});
@@ -131,7 +131,7 @@ bool SearchRun::is_interrupted() const {
   return is_ended_by_exception_ || (options_.is_interrupted && options_.is_interrupted());
 }
 
-bool SearchRun::is_hopeless(const TrialReports& reports) {
+bool SearchRun::should_prune(const TrialReports& reports) {
   if (!options_.pruner) return false;
   const std::lock_guard lock(mutex_);
   std::vector<const TrialReports*> complete;
@@ -170,7 +170,7 @@ void SearchRun::run_trial(std::int64_t number) {
   if (!finished) return;
   const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - begin;
   finished->seconds = std::round(elapsed.count() * 1000) / 1000;
-  keep(std::move(*finished));
+  record(std::move(*finished));
 }
 
 // If memory runs out or the loss is not finite, this trial fails, but the search continues.
@@ -209,7 +209,7 @@ std::optional<FinishedTrial> SearchRun::outcome_of(const Trial& trial,
   return out;
 }
 
-void SearchRun::keep(FinishedTrial trial) {
+void SearchRun::record(FinishedTrial trial) {
   const std::lock_guard lock(mutex_);
   if (journal_) journal_->append(trial);
   const auto [kept, is_new] = finished_.emplace(trial.number, std::move(trial));

@@ -30,7 +30,7 @@ class SearchRun {
   SearchResult take_result();
 
   bool is_interrupted() const;
-  bool is_hopeless(const TrialReports& reports);
+  bool should_prune(const TrialReports& reports);
 
  private:
   void continue_journal();
@@ -40,7 +40,7 @@ class SearchRun {
   void run_trial(std::int64_t number);
   std::optional<double> call_objective(Trial& trial);
   std::optional<FinishedTrial> outcome_of(const Trial& trial, std::optional<double> value) const;
-  void keep(FinishedTrial trial);
+  void record(FinishedTrial trial);
   void end_by_exception(std::exception_ptr exception);
 
   const SearchSpace& space_;

@@ -4,15 +4,15 @@
 #include <cmath>
 
 #include "base/parse_number.h"
+#include "hasten/base/detail/mix_key.h"
 #include "hasten/base/error.h"
-#include "hasten/base/mix_key.h"
 #include "hasten/base/text.h"
 
 namespace hasten {
 namespace {
 
-constexpr double kMostInteger = 0x1.0p53;  // a double can represent every integer up to it
-constexpr std::int64_t kMostCombinations = 1'000'000;
+constexpr double kMaxExactInteger = 0x1.0p53;  // a double can represent every integer up to it
+constexpr std::int64_t kMaxCombinations = 1'000'000;
 
 bool has_range(DimensionKind kind) { return kind != DimensionKind::choice; }
 bool is_integer(DimensionKind kind) {
@@ -50,7 +50,7 @@ void check_range(const SearchDimension& dimension) {
     throw_dimension(dimension, "a step above 0 and at most the length of the range");
   if (!is_integer(dimension.kind)) return;
   for (const double number : {low, high, step}) {
-    if (number != std::floor(number) || std::fabs(number) > kMostInteger)
+    if (number != std::floor(number) || std::fabs(number) > kMaxExactInteger)
       throw_dimension(dimension, "integers of at most 2^53");
   }
 }
@@ -72,7 +72,7 @@ std::int64_t count_of_steps(const SearchDimension& dimension) {
   return static_cast<std::int64_t>(std::min(std::floor(steps + 1e-9), 0x1.0p62)) + 1;
 }
 
-bool is_listed(const SearchDimension& dimension) {
+bool is_discrete(const SearchDimension& dimension) {
   return dimension.kind == DimensionKind::choice ||
          (dimension.step > 0 && !is_logarithmic(dimension.kind));
 }
@@ -88,8 +88,8 @@ config::Value number_value(double number, DimensionKind kind) {
   return number;
 }
 
-// The value at a place of the list of values.
-config::Value listed_value(const SearchDimension& dimension, std::int64_t index) {
+// Returns the value at an index of the list of values.
+config::Value discrete_value(const SearchDimension& dimension, std::int64_t index) {
   if (dimension.kind == DimensionKind::choice)
     return dimension.choices[static_cast<std::size_t>(index)];
   const double number = dimension.low + static_cast<double>(index) * dimension.step;
@@ -99,9 +99,9 @@ config::Value listed_value(const SearchDimension& dimension, std::int64_t index)
 
 // `random` is uniform over all 64-bit numbers.
 config::Value random_value(const SearchDimension& dimension, std::uint64_t random) {
-  if (is_listed(dimension)) {
+  if (is_discrete(dimension)) {
     const auto count = static_cast<std::uint64_t>(count_of_values(dimension));
-    return listed_value(dimension, static_cast<std::int64_t>(random % count));
+    return discrete_value(dimension, static_cast<std::int64_t>(random % count));
   }
   const double uniform = static_cast<double>(random >> 11) * 0x1.0p-53;
   if (dimension.kind == DimensionKind::uniform)
@@ -195,7 +195,7 @@ TrialParameters SearchSpace::grid(std::int64_t trial) const {
   TrialParameters parameters;
   for (auto dimension = dimensions_.rbegin(); dimension != dimensions_.rend(); ++dimension) {
     const std::int64_t count = count_of_values(*dimension);
-    parameters.emplace_back(dimension->name, listed_value(*dimension, trial % count));
+    parameters.emplace_back(dimension->name, discrete_value(*dimension, trial % count));
     trial /= count;
   }
   std::reverse(parameters.begin(), parameters.end());
@@ -205,11 +205,11 @@ TrialParameters SearchSpace::grid(std::int64_t trial) const {
 std::int64_t SearchSpace::grid_size() const {
   std::int64_t size = 1;
   for (const SearchDimension& dimension : dimensions_) {
-    if (!is_listed(dimension))
+    if (!is_discrete(dimension))
       throw_dimension(dimension, "a list of values, because the search is a grid",
                       "use choice, or int or uniform with a step");
     const std::int64_t count = count_of_values(dimension);
-    if (count > kMostCombinations / size)
+    if (count > kMaxCombinations / size)
       throw_dimension(dimension, "at most a million combinations in a grid",
                       "use a larger step or a random search");
     size *= count;

@@ -70,7 +70,7 @@ SearchDimension dimension_in(const YAML::Node& node, const std::string& name,
   std::map<std::string, std::string> places;
   for (const auto& item : node) {
     const std::string key = item.first.IsScalar() ? item.first.Scalar() : short_text(item.first);
-    const SpaceEntry here{config::yaml_place(item.first, name), entry.name + "." + key};
+    const SpaceEntry here{config::yaml_location(item.first, name), entry.name + "." + key};
     const auto [first, is_new] = places.emplace(key, here.place);
     if (!is_new) config::throw_duplicate(here.place, here.name, first->second);
     if (key == "step") {
@@ -115,7 +115,7 @@ SearchSpace read_search_space(const std::string& path) {
   SearchSpace space;
   std::map<std::string, std::string> places;
   for (const auto& item : root) {
-    const SpaceEntry entry{config::yaml_place(item.first, path),
+    const SpaceEntry entry{config::yaml_location(item.first, path),
                            item.first.IsScalar() ? item.first.Scalar() : short_text(item.first)};
     const auto [first, is_new] = places.emplace(entry.name, entry.place);
     if (!is_new) config::throw_duplicate(entry.place, entry.name, first->second);

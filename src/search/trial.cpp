@@ -76,7 +76,7 @@ void Trial::report(std::int64_t step, double value) {
     throw UsageError("search.step",
                      {.what = "Trial::report", .got = str("step ", step), .expected = "0 or more"});
   if (is_pruned_ || !reports_.emplace(step, value).second) return;
-  is_pruned_ = run_.is_hopeless(reports_);
+  is_pruned_ = run_.should_prune(reports_);
 }
 
 bool Trial::should_stop() const { return is_pruned_ || run_.is_interrupted(); }

@@ -130,14 +130,14 @@ void AddedTokens::find(const Patterns& patterns, std::string_view text,
   }
 }
 
-const AddedToken* AddedTokens::with_id(std::int32_t id) const noexcept {
+const AddedToken* AddedTokens::find_by_id(std::int32_t id) const noexcept {
   const auto found = std::lower_bound(
       by_id_.begin(), by_id_.end(), id,
       [this](std::size_t index, std::int32_t value) { return tokens_[index].id < value; });
   return found == by_id_.end() || tokens_[*found].id != id ? nullptr : &tokens_[*found];
 }
 
-const AddedToken* AddedTokens::with_content(std::string_view content) const noexcept {
+const AddedToken* AddedTokens::find_by_content(std::string_view content) const noexcept {
   const std::int32_t index = contents_.find(content);
   return index == Trie::kNone ? nullptr : &tokens_[static_cast<std::size_t>(index)];
 }

@@ -40,8 +40,8 @@ class AddedTokens {
   AddedTokens(std::vector<AddedToken> tokens, std::vector<std::string> match_texts);
 
   const std::vector<AddedToken>& tokens() const noexcept { return tokens_; }
-  bool any_raw() const noexcept { return !raw_.token_indices.empty(); }
-  bool any_normalized() const noexcept { return !normalized_.token_indices.empty(); }
+  bool has_raw() const noexcept { return !raw_.token_indices.empty(); }
+  bool has_normalized() const noexcept { return !normalized_.token_indices.empty(); }
   // Both functions replace `matches` by the matches in order. The text must be valid UTF-8. Matches
   // overlap only if the later token starts with white space.
   void find_raw(std::string_view text, std::vector<AddedMatch>& matches) const {
@@ -52,8 +52,8 @@ class AddedTokens {
   }
 
   // Both functions return null if there is no such token.
-  const AddedToken* with_id(std::int32_t id) const noexcept;
-  const AddedToken* with_content(std::string_view content) const noexcept;
+  const AddedToken* find_by_id(std::int32_t id) const noexcept;
+  const AddedToken* find_by_content(std::string_view content) const noexcept;
   // Returns the text that decoding prints for the token, which is the text that it matches.
   const std::string& decoded_text(const AddedToken& token) const noexcept;
 

@@ -25,13 +25,13 @@ class RowEncoder {
         encoder_(state, options.offsets) {}
 
   Encoding encode(std::string_view text) {
-    encoder_.run(text, enough_tokens(), first_);
+    encoder_.run(text, token_limit(), first_);
     return tokenizers::assemble(state_.templates, first_, nullptr, options_);
   }
   // The options must ask for offsets.
   Encoding encode_words(std::span<const std::string> words) {
     first_.clear();
-    for (std::size_t i = 0; i < words.size() && first_.ids.size() < enough_tokens(); ++i) {
+    for (std::size_t i = 0; i < words.size() && first_.ids.size() < token_limit(); ++i) {
       encoder_.run(words[i], kUnlimited, second_);
       first_.ids.insert(first_.ids.end(), second_.ids.begin(), second_.ids.end());
       first_.offsets.insert(first_.offsets.end(), second_.offsets.begin(), second_.offsets.end());
@@ -49,7 +49,7 @@ class RowEncoder {
   static constexpr std::size_t kUnlimited = std::numeric_limits<std::size_t>::max();
 
   // A single text that is cut at its end needs no tokens beyond the cut.
-  std::size_t enough_tokens() const {
+  std::size_t token_limit() const {
     const bool cut =
         options_.truncation != Truncation::none && options_.truncation_side != Side::left;
     return cut ? static_cast<std::size_t>(options_.max_length) : kUnlimited;

@@ -23,11 +23,11 @@ std::string BertTokenizer::decode(std::span<const std::int32_t> ids,
   std::string out;
   bool is_first = true;
   for (const std::int32_t id : ids) {
-    const AddedToken* added = state_->added.with_id(id);
+    const AddedToken* added = state_->added.find_by_id(id);
     const std::string* token = added ? &state_->added.decoded_text(*added) : state_->token(id);
     if (!token) continue;
     if (options.skip_special_tokens) {
-      const AddedToken* special = state_->added.with_content(*token);
+      const AddedToken* special = state_->added.find_by_content(*token);
       if (special && special->special) continue;
     }
     std::string text = appended_text(*token, is_first, state_->decoder);

@@ -26,7 +26,7 @@
 namespace hasten::tokenizers {
 
 // The largest id that a vocabulary may have. The size of the vocabulary is at most one more.
-inline constexpr std::int64_t kLargestId = std::numeric_limits<std::int32_t>::max() - 1;
+inline constexpr std::int64_t kMaxTokenId = std::numeric_limits<std::int32_t>::max() - 1;
 
 // The content of tokenizer_config.json and special_tokens_map.json. An unset member means that
 // neither file has a value for it.
@@ -59,12 +59,12 @@ AddedToken read_added_token(const Fields& fields, MissingFlags missing);
 // Gives each added token the id of its text in the vocabulary, or the next free id after the
 // vocabulary. A token that already has an id (not -1) must have the same one. Throws DataError
 // tokenizers.bad-added-token with a message that begins with `where`.
-void number_added_tokens(const std::vector<std::string>& vocabulary, const std::string& where,
-                         std::vector<AddedToken>& tokens);
+void assign_added_token_ids(const std::vector<std::string>& vocabulary, const std::string& where,
+                            std::vector<AddedToken>& tokens);
 // Does the same for a vocabulary of `size` tokens. `find` returns the id of a token, or -1.
-void number_added_tokens(const std::function<std::int32_t(const std::string&)>& find,
-                         std::size_t size, const std::string& where,
-                         std::vector<AddedToken>& tokens);
+void assign_added_token_ids(const std::function<std::int32_t(const std::string&)>& find,
+                            std::size_t size, const std::string& where,
+                            std::vector<AddedToken>& tokens);
 
 // The functions below read parts of tokenizer.json that every kind of tokenizer has.
 //

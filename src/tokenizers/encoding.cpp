@@ -10,15 +10,15 @@ namespace hasten {
 namespace {
 
 // The upper limit of PadOptions::length and multiple_of, in tokens.
-constexpr std::int64_t kLongestRow = std::numeric_limits<std::int32_t>::max();
+constexpr std::int64_t kMaxRowLength = std::numeric_limits<std::int32_t>::max();
 
 void check(const PadOptions& options) {
   const auto check_size = [](const char* name, std::int64_t value) {
-    if (value >= 0 && value <= kLongestRow) return;
+    if (value >= 0 && value <= kMaxRowLength) return;
     throw UsageError("tokenizers.bad-padding",
                      {.what = str("PadOptions::", name),
                       .got = str(value),
-                      .expected = str("a number from 0 to ", kLongestRow)});
+                      .expected = str("a number from 0 to ", kMaxRowLength)});
   };
   check_size("length", options.length);
   check_size("multiple_of", options.multiple_of);

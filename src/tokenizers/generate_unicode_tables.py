@@ -30,7 +30,7 @@ def expect(condition, value, what):
         raise SystemExit(f"U+{value:04X}: {what}: the tables have no way to say that")
 
 
-def ask_classes():
+def probe_classes():
     """The sets of characters that each setting affects, tested between two letters."""
     clean, ideographs, strip = bert(clean_text=True), bert(handle_chinese_chars=True), bert(strip_accents=True)
     split, decompose = pre_tokenizers.BertPreTokenizer().pre_tokenize_str, normalizers.NFD().normalize_str
@@ -38,18 +38,18 @@ def ask_classes():
     for value in CODE_POINTS:
         character = chr(value)
         text = "a" + character + "b"
-        answer = clean(text)
-        if answer == "ab":
+        result = clean(text)
+        if result == "ab":
             dropped.add(value)
-        elif answer == "a b":
+        elif result == "a b":
             blank.add(value)
         else:
-            expect(answer == text, value, f"cleaned to {answer!r}")
-        answer = ideographs(text)
-        if answer == "a " + character + " b":
+            expect(result == text, value, f"cleaned to {result!r}")
+        result = ideographs(text)
+        if result == "a " + character + " b":
             ideograph.add(value)
         else:
-            expect(answer == text, value, f"spaced to {answer!r}")
+            expect(result == text, value, f"spaced to {result!r}")
         if decompose(character) == character and strip(text) == "ab":
             mark.add(value)
         words = [word for word, _ in split(text)]
@@ -64,7 +64,7 @@ def ask_classes():
     return dict(dropped=dropped, ideograph=ideograph, mark=mark, white=white, punctuation=punctuation)
 
 
-def ask_word_characters(white):
+def probe_word_characters(white):
     """Characters that must not touch a token marked single_word. Checks that lstrip takes exactly `white`."""
     tokenizer = Tokenizer(WordPiece({"[UNK]": 0, "~": 1, "^": 2}, unk_token="[UNK]"))
     tokenizer.add_tokens([AddedToken("~", single_word=True, normalized=False), AddedToken("^", lstrip=True, normalized=False)])
@@ -74,7 +74,7 @@ def ask_word_characters(white):
     return word
 
 
-def ask_decompositions():
+def probe_decompositions():
     decompose = normalizers.NFD().normalize_str
     full = {value: decompose(chr(value)) for value in CODE_POINTS}
     full = {value: text for value, text in full.items() if text != chr(value) and not 0xAC00 <= value <= 0xD7A3}
@@ -96,7 +96,7 @@ def ask_decompositions():
     return singles, pairs, full
 
 
-def ask_combining_classes():
+def probe_combining_classes():
     """Canonical combining classes. tokenizers shows only their order, so each mark is compared with one probe per class."""
     decompose = normalizers.NFD().normalize_str
     probes = {1: 0x334, 7: 0x93C, 8: 0x3099, 9: 0x94D, 10: 0x5B0, 11: 0x5B1, 12: 0x5B2, 13: 0x5B3, 14: 0x5B4, 15: 0x5B5, 16: 0x5B6, 17: 0x5B7, 18: 0x5B8,
@@ -129,47 +129,47 @@ CATEGORIES = "Lu Ll Lt Lm Lo Mn Mc Me Nd Nl No Pc Pd Ps Pe Pi Pf Po Sm Sc Sk So 
 SCRIPTS = "Arabic Cyrillic Devanagari Greek Han Hangul Hebrew Hiragana Katakana Latin Thai".split()
 
 
-def ask_pattern(pattern):
+def probe_pattern(pattern):
     """The code points that a pattern of one character matches, by Oniguruma as tokenizers contains it."""
     text = "".join(map(chr, CODE_POINTS))
     return {ord(c) for word, _ in pre_tokenizers.Split(Regex(pattern), "removed", invert=True).pre_tokenize_str(text) for c in word}
 
 
-def ask_categories():
+def probe_categories():
     found = {}
     for name in CATEGORIES:
-        for value in ask_pattern(rf"\p{{{name}}}"):
+        for value in probe_pattern(rf"\p{{{name}}}"):
             expect(value not in found, value, "two categories")
             found[value] = name
     expect(len(found) == len(CODE_POINTS), 0, "a code point without a category")
     return found
 
 
-def ask_regex_sets(categories):
+def probe_regex_sets(categories):
     """The word characters of patterns beyond letters, marks, decimal digits and connectors; and checks of the other escapes."""
-    word = ask_pattern(r"\w")
+    word = probe_pattern(r"\w")
     base = {value for value, name in categories.items() if name[0] in "LM" or name in ("Nd", "Pc")}
     expect(base <= word, 0, "\\w lacks a letter")
-    expect(ask_pattern(r"\d") == {value for value, name in categories.items() if name == "Nd"}, 0, "\\d is not Nd")
+    expect(probe_pattern(r"\d") == {value for value, name in categories.items() if name == "Nd"}, 0, "\\d is not Nd")
     space = {value for value, name in categories.items() if name[0] == "Z"} | set(range(9, 14)) | {0x85}
-    expect(ask_pattern(r"\s") == space, 0, "\\s is not the white space of code_sets.cpp")
+    expect(probe_pattern(r"\s") == space, 0, "\\s is not the white space of code_sets.cpp")
     return word - base
 
 
-def ask_compatibility(full):
+def probe_compatibility(full):
     """The full compatibility decompositions that differ from the canonical ones."""
     decompose = normalizers.NFKD().normalize_str
     found = {value: decompose(chr(value)) for value in CODE_POINTS if not 0xAC00 <= value <= 0xD7A3}
     return {value: text for value, text in found.items() if text != full.get(value, chr(value))}
 
 
-def ask_not_composed(pairs):
+def probe_not_composed(pairs):
     """The characters whose decomposition NFC does not compose again."""
     compose = normalizers.NFC().normalize_str
     return {value for value, (first, second) in pairs.items() if compose(chr(first) + chr(second)) != chr(value)}
 
 
-def ask_graphemes():
+def probe_graphemes():
     """What joins to a grapheme. The normalizer Precompiled shows it: with this map, which replaces each byte that can start a character by Q, a
     grapheme of less than six bytes becomes one Q, and a longer one becomes a Q for each of its characters."""
     units = [0] * 1024
@@ -291,10 +291,10 @@ using enum Category;
 
 
 def main():
-    classes = ask_classes()
-    word = ask_word_characters(classes["white"])
-    singles, pairs, full = ask_decompositions()
-    combining = ask_combining_classes()
+    classes = probe_classes()
+    word = probe_word_characters(classes["white"])
+    singles, pairs, full = probe_decompositions()
+    combining = probe_combining_classes()
     lower = {value: text for value, text in ((value, normalizers.Lowercase().normalize_str(chr(value))) for value in CODE_POINTS) if text != chr(value)}
     long_lower = {value: text for value, text in lower.items() if len(text) != 1}
     expect(list(long_lower.items()) == [(0x130, "i\u0307")], 0x130, "the long lower-case forms are not the one in unicode.cpp")
@@ -318,20 +318,20 @@ def main():
 
     words_section = section("Word characters, which must not touch an added token marked single_word.",
           (table("CodePointRange", "word_ranges", [braces(code(a), code(b)) for a, b in runs(word)]), ("CodePointRange", "word_ranges")))
-    categories = ask_categories()
+    categories = probe_categories()
     rows = [braces(code(a), code(b), str(step), name.lower()) for a, b, step, name in category_runs(categories)]
-    scripts = [braces(code(a), code(b), str(i)) for i, name in enumerate(SCRIPTS) for a, b in runs(ask_pattern(rf"\p{{{name}}}"))]
-    extra = [braces(code(a), code(b)) for a, b in runs(ask_regex_sets(categories))]
+    scripts = [braces(code(a), code(b), str(i)) for i, name in enumerate(SCRIPTS) for a, b in runs(probe_pattern(rf"\p{{{name}}}"))]
+    extra = [braces(code(a), code(b)) for a, b in runs(probe_regex_sets(categories))]
     patterns_section = section("General categories by Oniguruma, further word characters of its patterns, and scripts.",
           (table("CategoryRange", "category_ranges", rows), ("CategoryRange", "category_ranges")),
           (table("CodePointRange", "regex_word_ranges", extra), ("CodePointRange", "regex_word_ranges")),
           (table("ScriptRange", "script_ranges", scripts), ("ScriptRange", "script_ranges")))
 
-    compatibility = ask_compatibility(full)
+    compatibility = probe_compatibility(full)
     single = {value: ord(text) for value, text in compatibility.items() if len(text) == 1}
     flat = [item for first, targets in single_runs(single) for item in [code(first), str(len(targets)), *map(code, targets)]]
     longer = [item for value, text in sorted(compatibility.items()) if len(text) != 1 for item in [code(value), str(len(text)), *(code(ord(c)) for c in text)]]
-    composition = [code(value) for value in sorted(ask_not_composed(pairs))]
+    composition = [code(value) for value in sorted(probe_not_composed(pairs))]
     forms_section = section("Full compatibility decompositions: runs into one code point (first, count, targets), and into several (code point, count, "
                             "targets). Characters that NFC does not compose.",
           (table("char32_t", "compatibility_singles", flat), ("char32_t", "compatibility_singles")),
@@ -340,7 +340,7 @@ def main():
 
     numeric = {value for value in CODE_POINTS if len(pre_tokenizers.Digits().pre_tokenize_str("a" + chr(value))) == 2}
     accents = {value for value in CODE_POINTS if normalizers.StripAccents().normalize_str("a" + chr(value)) == "a"}
-    sets = dict(numeric=numeric, accent=accents, **ask_graphemes())
+    sets = dict(numeric=numeric, accent=accents, **probe_graphemes())
     sets_section = section("Numbers, which Digits sets apart; marks that StripAccents removes; what joins to a grapheme.",
           *[(table("CodePointRange", name + "_ranges", [braces(code(a), code(b)) for a, b in runs(values)]), ("CodePointRange", name + "_ranges"))
             for name, values in sets.items()])

@@ -11,7 +11,7 @@ namespace hasten::tokenizers {
 namespace {
 
 // Formats a value for a message; long values are shortened.
-std::string shown(const Json& value) {
+std::string shortened_json(const Json& value) {
   if (value.is_array() || value.is_object()) return str(value.type_name(), " of ", value.size());
   constexpr std::size_t most = 60;
   std::string text = value.dump(-1, ' ', true);
@@ -22,7 +22,7 @@ std::string shown(const Json& value) {
 [[noreturn]] void throw_wrong_type(const Json& value, const std::string& where,
                                    const std::string& expected) {
   throw DataError("tokenizers.wrong-type",
-                  {.what = where, .got = shown(value), .expected = expected});
+                  {.what = where, .got = shortened_json(value), .expected = expected});
 }
 
 }  // namespace

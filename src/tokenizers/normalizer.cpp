@@ -10,7 +10,7 @@ namespace {
 
 // An upper bound for the number of bytes that run_by_table writes for one character: the three
 // letters of a syllable take 9, a Mapping 15.
-constexpr std::size_t kLongestResult = 16;
+constexpr std::size_t kMaxResultBytes = 16;
 
 // Writes the two or three letters of a Korean syllable, each of three bytes, and returns the end.
 char* write_hangul(char32_t c, char* out) {
@@ -69,7 +69,7 @@ void Normalizer::build_table() {
       if (unicode_.is(c, Unicode::decomposes))
         compute_action(c);
       else
-        table_[c] = set_apart;
+        table_[c] = add_spaces;
     });
   }
   if (options_.lowercase) {
@@ -136,7 +136,7 @@ char* Normalizer::write_action(std::uint16_t action, const DecodedCharacter& cha
     case space:
       *to = ' ';
       return to + 1;
-    case set_apart:
+    case add_spaces:
       *to++ = ' ';
       std::memcpy(to, at, character.size);
       to += character.size;
@@ -159,7 +159,7 @@ bool Normalizer::run_by_table(std::string_view text, Normalized& out) const {
   const char* at = text.data();
   const char* const end = at + text.size();
   // There is always room for one byte of output per unread byte of input, plus one longest result.
-  out.bytes.reserve(text.size() + 2 * kLongestResult);
+  out.bytes.reserve(text.size() + 2 * kMaxResultBytes);
   if constexpr (with_origins) out.origins.reserve(out.bytes.capacity());
   char* to = out.bytes.data();
   for (std::uint32_t index = 0; at < end; ++index) {
@@ -172,7 +172,7 @@ bool Normalizer::run_by_table(std::string_view text, Normalized& out) const {
       continue;
     }
     const auto used = static_cast<std::size_t>(to - out.bytes.data());
-    out.bytes.reserve(used + static_cast<std::size_t>(end - at) + 2 * kLongestResult, used);
+    out.bytes.reserve(used + static_cast<std::size_t>(end - at) + 2 * kMaxResultBytes, used);
     if constexpr (with_origins) out.origins.reserve(out.bytes.capacity(), used);
     to = out.bytes.data() + used;
     const DecodedCharacter character = decode_utf8(at);
@@ -201,7 +201,7 @@ void Normalizer::clean(std::vector<Character>& text) const {
     if (unicode_.is(c.value, Unicode::white)) c.value = ' ';
 }
 
-void Normalizer::set_ideographs_apart(std::vector<Character>& text) const {
+void Normalizer::add_spaces_around_ideographs(std::vector<Character>& text) const {
   std::vector<Character> out;
   out.reserve(text.size());
   for (const Character& c : text) {
@@ -252,7 +252,7 @@ void Normalizer::to_lower(std::vector<Character>& text) const {
 
 void Normalizer::apply(std::vector<Character>& text) const {
   if (options_.clean_text) clean(text);
-  if (options_.ideographs) set_ideographs_apart(text);
+  if (options_.ideographs) add_spaces_around_ideographs(text);
   if (options_.strip_accents) strip_accents(text);
   if (options_.lowercase) to_lower(text);
 }

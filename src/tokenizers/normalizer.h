@@ -53,7 +53,7 @@ class Normalizer {
     keep,
     drop,
     space,
-    set_apart,
+    add_spaces,
     hangul,
     needs_context,
     first_mapping
@@ -78,7 +78,7 @@ class Normalizer {
   bool run_by_table(std::string_view text, Normalized& out) const;
   void run_on_characters(std::string_view text, bool origins, Normalized& out) const;
   void clean(std::vector<Character>& text) const;
-  void set_ideographs_apart(std::vector<Character>& text) const;
+  void add_spaces_around_ideographs(std::vector<Character>& text) const;
   void strip_accents(std::vector<Character>& text) const;
   void to_lower(std::vector<Character>& text) const;
   void apply(std::vector<Character>& text) const;

@@ -64,12 +64,12 @@ std::int64_t BertTokenizer::State::size() const noexcept {
 }
 
 std::optional<std::int32_t> BertTokenizer::State::find(std::string_view token) const noexcept {
-  if (const AddedToken* found = added.with_content(token)) return found->id;
+  if (const AddedToken* found = added.find_by_content(token)) return found->id;
   return pieces.find(token);
 }
 
 const std::string* BertTokenizer::State::token(std::int32_t id) const noexcept {
-  if (const AddedToken* found = added.with_id(id)) return &found->content;
+  if (const AddedToken* found = added.find_by_id(id)) return &found->content;
   return id >= 0 && id < pieces.size() ? &pieces.token(id) : nullptr;
 }
 

@@ -9,7 +9,7 @@
 
 namespace hasten::tokenizers {
 
-void TextEncoder::run(std::string_view text, std::size_t enough_tokens, TextTokens& out) {
+void TextEncoder::run(std::string_view text, std::size_t token_limit, TextTokens& out) {
   if (text.size() > std::numeric_limits<std::int32_t>::max()) {
     throw DataError("tokenizers.text-too-long",
                     {.what = "a text of 2 GiB or more",
@@ -18,24 +18,24 @@ void TextEncoder::run(std::string_view text, std::size_t enough_tokens, TextToke
   }
   out_ = &out;
   out.clear();
-  enough_tokens_ = enough_tokens;
+  token_limit_ = token_limit;
   first_character_ = 0;
   word_ = 0;
   if (!is_utf8(text)) text = repaired_ = repair_utf8(text);
 
   raw_.clear();
-  if (state_.added.any_raw()) state_.added.find_raw(text, raw_);
+  if (state_.added.has_raw()) state_.added.find_raw(text, raw_);
   std::size_t at = 0;
   for (const AddedMatch& match : raw_) {
     if (at < match.begin) encode_unmatched(text.substr(at, match.begin - at));
-    if (has_enough()) return;
+    if (has_reached_limit()) return;
     const std::uint32_t begin = character_index(text, at, match.begin);
     const std::uint32_t end = character_index(text, at, match.end);
     add_token(match.id, begin, end);
     first_character_ = end;
     at = match.end;
   }
-  if (at < text.size() && !has_enough()) encode_unmatched(text.substr(at));
+  if (at < text.size() && !has_reached_limit()) encode_unmatched(text.substr(at));
 }
 
 // Returns the number of characters before byte `to`; first_character_ is the number before byte
@@ -51,12 +51,12 @@ std::uint32_t TextEncoder::character_index(std::string_view text, std::size_t fr
 // Encodes a part of the text that contains no token that is matched as written.
 void TextEncoder::encode_unmatched(std::string_view text) {
   state_.normalizer.run(text, offsets_, normalized_);
-  if (!state_.added.any_normalized()) return encode_normalized(0, normalized_.bytes.size());
+  if (!state_.added.has_normalized()) return encode_normalized(0, normalized_.bytes.size());
   state_.added.find_normalized(normalized_.text(), normalized_matches_);
   std::size_t at = 0;
   for (const AddedMatch& match : normalized_matches_) {
     if (at < match.begin) encode_normalized(at, match.begin);
-    if (has_enough()) return;
+    if (has_reached_limit()) return;
     std::uint32_t begin = 0, end = 0;
     if (offsets_) {
       begin = first_character_ + normalized_.origins.data()[match.begin];
@@ -65,7 +65,7 @@ void TextEncoder::encode_unmatched(std::string_view text) {
     add_token(match.id, begin, end);
     at = match.end;
   }
-  if (at < normalized_.bytes.size() && !has_enough())
+  if (at < normalized_.bytes.size() && !has_reached_limit())
     encode_normalized(at, normalized_.bytes.size());
 }
 
@@ -79,7 +79,7 @@ void TextEncoder::encode_normalized(std::size_t begin, std::size_t end) {
 bool TextEncoder::add_word(std::string_view word, std::size_t at) {
   if (!offsets_) {
     state_.pieces.split(word, out_->ids, nullptr);
-    return !has_enough();
+    return !has_reached_limit();
   }
   ends_.clear();
   state_.pieces.split(word, out_->ids, &ends_);
@@ -92,7 +92,7 @@ bool TextEncoder::add_word(std::string_view word, std::size_t at) {
     start = end;
   }
   ++word_;
-  return !has_enough();
+  return !has_reached_limit();
 }
 
 void TextEncoder::add_token(std::int32_t id, std::uint32_t begin, std::uint32_t end) {

@@ -3,7 +3,7 @@
 // and the words into pieces. Keeps its buffers from text to text.
 //
 //   TextEncoder encoder(state, /*offsets=*/false);
-//   encoder.run("Hello, world!", /*enough_tokens=*/510, tokens);
+//   encoder.run("Hello, world!", /*token_limit=*/510, tokens);
 //
 // Thread rule: one thread at a time; encoders on several threads may share the state. Throws
 // DataError "tokenizers.text-too-long" for a text of 2 GiB or more.
@@ -22,8 +22,8 @@ class TextEncoder {
  public:
   TextEncoder(const BertTokenizer::State& state, bool offsets) : state_(state), offsets_(offsets) {}
 
-  // Replaces `out`. Stops after the word that brings the number of tokens to `enough_tokens`.
-  void run(std::string_view text, std::size_t enough_tokens, TextTokens& out);
+  // Replaces `out`. Stops after the word that brings the number of tokens to `token_limit`.
+  void run(std::string_view text, std::size_t token_limit, TextTokens& out);
 
  private:
   void encode_unmatched(std::string_view text);
@@ -31,12 +31,12 @@ class TextEncoder {
   std::uint32_t character_index(std::string_view text, std::size_t from, std::size_t to) const;
   bool add_word(std::string_view word, std::size_t at);
   void add_token(std::int32_t id, std::uint32_t begin, std::uint32_t end);
-  bool has_enough() const noexcept { return out_->ids.size() >= enough_tokens_; }
+  bool has_reached_limit() const noexcept { return out_->ids.size() >= token_limit_; }
 
   const BertTokenizer::State& state_;
   const bool offsets_;
   TextTokens* out_ = nullptr;
-  std::size_t enough_tokens_ = 0;
+  std::size_t token_limit_ = 0;
   // The index, in the whole text, of the first character of the part being encoded.
   std::uint32_t first_character_ = 0;
   std::int32_t word_ = 0;

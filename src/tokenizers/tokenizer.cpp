@@ -23,9 +23,9 @@ using tokenizers::PipelineEncoder;
 using tokenizers::TextTokens;
 
 struct Tokenizer::State {
-  static constexpr std::size_t kMostEncoders = 64;
+  static constexpr std::size_t kMaxIdleEncoders = 64;
 
-  State() { encoders.reserve(kMostEncoders); }  // so that returning one cannot fail
+  State() { encoders.reserve(kMaxIdleEncoders); }  // so that returning one cannot fail
 
   Pipeline pipeline;
   SpecialTokens special;
@@ -38,9 +38,9 @@ struct Tokenizer::State {
 namespace {
 
 // Borrows an encoder of the tokenizer and encodes one row after another.
-class PipelineRows {
+class PipelineRowEncoder {
  public:
-  PipelineRows(const Tokenizer::State& state, const EncodeOptions& options, bool is_pair)
+  PipelineRowEncoder(const Tokenizer::State& state, const EncodeOptions& options, bool is_pair)
       : state_(state),
         options_(tokenizers::resolve(options, state.pipeline.options, state.pipeline.post.templates,
                                      is_pair)),
@@ -50,17 +50,17 @@ class PipelineRows {
     encoder_ = std::move(state_.encoders.back());
     state_.encoders.pop_back();
   }
-  ~PipelineRows() {
+  ~PipelineRowEncoder() {
     if (!encoder_ || encoder_->has_large_buffers()) return;
     const std::lock_guard lock(state_.mutex);
-    if (state_.encoders.size() < Tokenizer::State::kMostEncoders)
+    if (state_.encoders.size() < Tokenizer::State::kMaxIdleEncoders)
       state_.encoders.push_back(std::move(encoder_));
   }
-  PipelineRows(const PipelineRows&) = delete;
-  PipelineRows& operator=(const PipelineRows&) = delete;
+  PipelineRowEncoder(const PipelineRowEncoder&) = delete;
+  PipelineRowEncoder& operator=(const PipelineRowEncoder&) = delete;
 
   Encoding encode(std::string_view text) {
-    run(text, enough_tokens(), first_, first_blanks_);
+    run(text, token_limit(), first_, first_blanks_);
     trim(nullptr);
     return tokenizers::assemble(state_.pipeline.post.templates, first_, nullptr, options_);
   }
@@ -68,7 +68,7 @@ class PipelineRows {
   Encoding encode_words(std::span<const std::string> words) {
     first_.clear();
     first_blanks_.clear();
-    for (std::size_t i = 0; i < words.size() && first_.ids.size() < enough_tokens(); ++i) {
+    for (std::size_t i = 0; i < words.size() && first_.ids.size() < token_limit(); ++i) {
       run(words[i], kUnlimited, second_, second_blanks_);
       first_.ids.insert(first_.ids.end(), second_.ids.begin(), second_.ids.end());
       first_.offsets.insert(first_.offsets.end(), second_.offsets.begin(), second_.offsets.end());
@@ -89,14 +89,14 @@ class PipelineRows {
  private:
   static constexpr std::size_t kUnlimited = std::numeric_limits<std::size_t>::max();
 
-  void run(std::string_view text, std::size_t enough, TextTokens& tokens,
-           tokenizers::Blanks& blanks) {
+  void run(std::string_view text, std::size_t limit, TextTokens& tokens,
+           tokenizers::BlankCounts& blanks) {
     if (!encoder_) encoder_ = std::make_unique<PipelineEncoder>();
-    encoder_->run(state_.pipeline, text, options_.offsets, enough, tokens,
+    encoder_->run(state_.pipeline, text, options_.offsets, limit, tokens,
                   trims_ ? &blanks : nullptr);
   }
   // A single text that is cut at its end needs no tokens beyond the cut.
-  std::size_t enough_tokens() const {
+  std::size_t token_limit() const {
     const bool cut =
         options_.truncation != Truncation::none && options_.truncation_side != Side::left;
     return cut ? static_cast<std::size_t>(options_.max_length) : kUnlimited;
@@ -124,7 +124,7 @@ class PipelineRows {
   const bool trims_;
   std::unique_ptr<PipelineEncoder> encoder_;
   TextTokens first_, second_;
-  tokenizers::Blanks first_blanks_, second_blanks_;
+  tokenizers::BlankCounts first_blanks_, second_blanks_;
 };
 
 SpecialTokens special_tokens_of(const tokenizers::Config& config) {
@@ -166,28 +166,28 @@ Tokenizer Tokenizer::from_pretrained(const std::filesystem::path& folder_or_name
 }
 
 Encoding Tokenizer::encode(std::string_view text, const EncodeOptions& options) const {
-  return PipelineRows(*state_, options, false).encode(text);
+  return PipelineRowEncoder(*state_, options, false).encode(text);
 }
 
 Encoding Tokenizer::encode(std::string_view text, std::string_view pair,
                            const EncodeOptions& options) const {
-  return PipelineRows(*state_, options, true).encode(text, pair);
+  return PipelineRowEncoder(*state_, options, true).encode(text, pair);
 }
 
 std::vector<Encoding> Tokenizer::encode_batch(std::span<const std::string> texts,
                                               const EncodeOptions& options, int threads) const {
-  return tokenizers::encode_rows<PipelineRows>(*state_, texts, options, threads);
+  return tokenizers::encode_rows<PipelineRowEncoder>(*state_, texts, options, threads);
 }
 
 std::vector<Encoding> Tokenizer::encode_batch(std::span<const std::string> texts,
                                               std::span<const std::string> pairs,
                                               const EncodeOptions& options, int threads) const {
-  return tokenizers::encode_rows<PipelineRows>(*state_, texts, pairs, options, threads);
+  return tokenizers::encode_rows<PipelineRowEncoder>(*state_, texts, pairs, options, threads);
 }
 
 Encoding Tokenizer::encode_words(std::span<const std::string> words, EncodeOptions options) const {
   options.offsets = true;
-  return PipelineRows(*state_, options, false).encode_words(words);
+  return PipelineRowEncoder(*state_, options, false).encode_words(words);
 }
 
 void Tokenizer::pad(std::span<Encoding> rows, PadOptions options) const {
@@ -215,13 +215,13 @@ std::vector<std::string> Tokenizer::tokens(std::span<const std::int32_t> ids) co
 }
 
 std::optional<std::int32_t> Tokenizer::token_to_id(std::string_view token) const {
-  if (const AddedToken* added = state_->pipeline.added.with_content(token)) return added->id;
+  if (const AddedToken* added = state_->pipeline.added.find_by_content(token)) return added->id;
   const std::int32_t id = state_->pipeline.model->vocabulary().find(token);
   return id == tokenizers::TokenTable::kNone ? std::nullopt : std::optional(id);
 }
 
 std::optional<std::string_view> Tokenizer::id_to_token(std::int32_t id) const {
-  if (const AddedToken* added = state_->pipeline.added.with_id(id)) return added->content;
+  if (const AddedToken* added = state_->pipeline.added.find_by_id(id)) return added->content;
   return state_->pipeline.model->vocabulary().token(id);
 }
 

@@ -50,7 +50,7 @@ bool has(const std::vector<AddedToken>& tokens, const std::string& content) {
 std::int32_t id_of_key(const std::string& key, const std::string& where) {
   const auto id = parse_number<std::int64_t>(key);
   return static_cast<std::int32_t>(
-      Fields::integer_of(id ? Json(*id) : Json(key), 0, kLargestId, where));
+      Fields::integer_of(id ? Json(*id) : Json(key), 0, kMaxTokenId, where));
 }
 
 // Reads added_tokens_decoder: {"100": {"content": "[UNK]", "special": true, ...}, ...}.

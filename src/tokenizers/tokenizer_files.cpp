@@ -14,7 +14,7 @@ using tokenizers::Config;
 using tokenizers::Definition;
 using tokenizers::Json;
 using tokenizers::TemplatePiece;
-using Ordered = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 // Builds the tokenizer. If the parts of the definition contradict each other, the error names
 // `file`, which holds them.
@@ -36,33 +36,34 @@ Definition from_vocab_and_config(const std::filesystem::path& folder, const Conf
   return tokenizers::definition_from_vocab(folder / "vocab.txt", options);
 }
 
-Ordered normalizer_json(const TokenizerOptions& options) {
+OrderedJson normalizer_json(const TokenizerOptions& options) {
   return {{"type", "BertNormalizer"},
           {"clean_text", options.clean_text},
           {"handle_chinese_chars", options.tokenize_chinese_chars},
-          {"strip_accents", options.strip_accents ? Ordered(*options.strip_accents) : Ordered()},
+          {"strip_accents",
+           options.strip_accents ? OrderedJson(*options.strip_accents) : OrderedJson()},
           {"lowercase", options.do_lower_case}};
 }
 
-Ordered added_token_json(const AddedToken& token) {
+OrderedJson added_token_json(const AddedToken& token) {
   return {{"content", token.content},       {"single_word", token.single_word},
           {"lstrip", token.lstrip},         {"rstrip", token.rstrip},
           {"normalized", token.normalized}, {"special", token.special}};
 }
 
-Ordered piece_json(const TemplatePiece& piece) {
+OrderedJson piece_json(const TemplatePiece& piece) {
   if (piece.kind == TemplatePiece::Kind::special)
     return {{"SpecialToken", {{"id", piece.name}, {"type_id", piece.type_id}}}};
   const char* text = piece.kind == TemplatePiece::Kind::first_text ? "A" : "B";
   return {{"Sequence", {{"id", text}, {"type_id", piece.type_id}}}};
 }
 
-Ordered post_processor_json(const tokenizers::Templates& templates) {
+OrderedJson post_processor_json(const tokenizers::Templates& templates) {
   if (!templates.from_file) return nullptr;
-  Ordered out{{"type", "TemplateProcessing"},
-              {"single", Ordered::array()},
-              {"pair", Ordered::array()},
-              {"special_tokens", Ordered::object()}};
+  OrderedJson out{{"type", "TemplateProcessing"},
+                  {"single", OrderedJson::array()},
+                  {"pair", OrderedJson::array()},
+                  {"special_tokens", OrderedJson::object()}};
   for (const bool is_pair : {false, true}) {
     for (const TemplatePiece& piece : templates.for_pair(is_pair)) {
       out[is_pair ? "pair" : "single"].push_back(piece_json(piece));
@@ -74,7 +75,7 @@ Ordered post_processor_json(const tokenizers::Templates& templates) {
   return out;
 }
 
-Ordered truncation_json(const EncodeOptions& options, std::int64_t stride) {
+OrderedJson truncation_json(const EncodeOptions& options, std::int64_t stride) {
   if (options.truncation == Truncation::none) return nullptr;
   const char* strategy = options.truncation == Truncation::longest_first ? "LongestFirst"
                          : options.truncation == Truncation::only_first  ? "OnlyFirst"
@@ -85,27 +86,27 @@ Ordered truncation_json(const EncodeOptions& options, std::int64_t stride) {
           {"stride", stride}};
 }
 
-Ordered padding_json(const std::optional<PadOptions>& padding, const std::string& pad_token) {
+OrderedJson padding_json(const std::optional<PadOptions>& padding, const std::string& pad_token) {
   if (!padding) return nullptr;
-  const Ordered strategy =
-      padding->length == 0 ? Ordered("BatchLongest") : Ordered{{"Fixed", padding->length}};
-  return {
-      {"strategy", strategy},
-      {"direction", padding->side == Side::left ? "Left" : "Right"},
-      {"pad_to_multiple_of", padding->multiple_of == 0 ? Ordered() : Ordered(padding->multiple_of)},
-      {"pad_id", padding->pad_id.value_or(0)},
-      {"pad_type_id", padding->pad_type_id},
-      {"pad_token", pad_token}};
+  const OrderedJson strategy =
+      padding->length == 0 ? OrderedJson("BatchLongest") : OrderedJson{{"Fixed", padding->length}};
+  return {{"strategy", strategy},
+          {"direction", padding->side == Side::left ? "Left" : "Right"},
+          {"pad_to_multiple_of",
+           padding->multiple_of == 0 ? OrderedJson() : OrderedJson(padding->multiple_of)},
+          {"pad_id", padding->pad_id.value_or(0)},
+          {"pad_type_id", padding->pad_type_id},
+          {"pad_token", pad_token}};
 }
 
 // The vocabulary comes last and is written by hand: an ordered object would search all of its keys
 // for each new key.
 std::string model_json(const BertTokenizer::State& state) {
   const TokenizerOptions& options = state.options;
-  Ordered head{{"type", "WordPiece"},
-               {"unk_token", options.unk_token},
-               {"continuing_subword_prefix", options.continuing_subword_prefix},
-               {"max_input_chars_per_word", options.max_input_chars_per_word}};
+  OrderedJson head{{"type", "WordPiece"},
+                   {"unk_token", options.unk_token},
+                   {"continuing_subword_prefix", options.continuing_subword_prefix},
+                   {"max_input_chars_per_word", options.max_input_chars_per_word}};
   std::string out = head.dump();
   out.pop_back();
   out += ",\"vocab\":{";
@@ -115,33 +116,33 @@ std::string model_json(const BertTokenizer::State& state) {
 }
 
 std::string tokenizer_json(const BertTokenizer::State& state) {
-  Ordered tokens = Ordered::array();
+  OrderedJson tokens = OrderedJson::array();
   for (const AddedToken& token : state.added.tokens()) {
-    Ordered entry{{"id", token.id}};
+    OrderedJson entry{{"id", token.id}};
     entry.update(added_token_json(token));
     tokens.push_back(std::move(entry));
   }
-  Ordered decoder;
+  OrderedJson decoder;
   if (state.decoder)
     decoder = {{"type", "WordPiece"},
                {"prefix", state.decoder->prefix},
                {"cleanup", state.decoder->cleanup}};
-  const Ordered head{{"version", "1.0"},
-                     {"truncation", truncation_json(state.stored.encode, state.stored_stride)},
-                     {"padding", padding_json(state.stored.padding, state.options.pad_token)},
-                     {"added_tokens", tokens},
-                     {"normalizer", normalizer_json(state.options)},
-                     {"pre_tokenizer", {{"type", "BertPreTokenizer"}}},
-                     {"post_processor", post_processor_json(state.templates)},
-                     {"decoder", decoder}};
+  const OrderedJson head{{"version", "1.0"},
+                         {"truncation", truncation_json(state.stored.encode, state.stored_stride)},
+                         {"padding", padding_json(state.stored.padding, state.options.pad_token)},
+                         {"added_tokens", tokens},
+                         {"normalizer", normalizer_json(state.options)},
+                         {"pre_tokenizer", {{"type", "BertPreTokenizer"}}},
+                         {"post_processor", post_processor_json(state.templates)},
+                         {"decoder", decoder}};
   std::string out = head.dump();
   out.pop_back();
   return out + ",\"model\":" + model_json(state) + "}\n";
 }
 
-Ordered special_tokens(const BertTokenizer::State& state) {
+OrderedJson special_tokens(const BertTokenizer::State& state) {
   const TokenizerOptions& options = state.options;
-  Ordered out;
+  OrderedJson out;
   const auto add = [&](const char* key, const std::string& token) {
     if (state.find(token)) out[key] = token;
   };
@@ -155,16 +156,16 @@ Ordered special_tokens(const BertTokenizer::State& state) {
 
 std::string config_json(const BertTokenizer::State& state) {
   const TokenizerOptions& options = state.options;
-  Ordered out{
-      {"tokenizer_class", "BertTokenizer"},
-      {"do_lower_case", options.do_lower_case},
-      {"strip_accents", options.strip_accents ? Ordered(*options.strip_accents) : Ordered()},
-      {"tokenize_chinese_chars", options.tokenize_chinese_chars}};
+  OrderedJson out{{"tokenizer_class", "BertTokenizer"},
+                  {"do_lower_case", options.do_lower_case},
+                  {"strip_accents",
+                   options.strip_accents ? OrderedJson(*options.strip_accents) : OrderedJson()},
+                  {"tokenize_chinese_chars", options.tokenize_chinese_chars}};
   out["truncation_side"] = options.truncation_side == Side::right ? "right" : "left";
   out["padding_side"] = options.padding_side == Side::right ? "right" : "left";
   if (options.model_max_length > 0) out["model_max_length"] = options.model_max_length;
   out.update(special_tokens(state));
-  Ordered added = Ordered::object();
+  OrderedJson added = OrderedJson::object();
   for (const AddedToken& token : state.added.tokens())
     added[std::to_string(token.id)] = added_token_json(token);
   out["added_tokens_decoder"] = added;

@@ -10,7 +10,7 @@ namespace hasten::tokenizers {
 namespace {
 
 // Returns the object under `key`. Throws DataError `code` if its "type" is not `type`.
-Fields typed(const Fields& root, const char* key, const char* type, const char* code) {
+Fields fields_of_type(const Fields& root, const char* key, const char* type, const char* code) {
   const Json* value = root.find(key);
   const std::string expected = str("\"type\": \"", type, "\"");
   if (!value) root.throw_unsupported(code, str("no \"", key, "\""), expected);
@@ -22,7 +22,7 @@ Fields typed(const Fields& root, const char* key, const char* type, const char* 
 
 void read_normalizer(const Fields& root, TokenizerOptions& options) {
   const Fields fields =
-      typed(root, "normalizer", "BertNormalizer", "tokenizers.unknown-normalizer");
+      fields_of_type(root, "normalizer", "BertNormalizer", "tokenizers.unknown-normalizer");
   options.clean_text = fields.flag("clean_text");
   options.tokenize_chinese_chars = fields.flag("handle_chinese_chars");
   if (fields.find("strip_accents")) options.strip_accents = fields.flag("strip_accents");
@@ -38,7 +38,7 @@ void read_normalizer(const Fields& root, TokenizerOptions& options) {
 // because a vocabulary has tens of thousands of places.
 std::size_t require_id(const Json& value, const std::string& token, const std::string& where) {
   return static_cast<std::size_t>(
-      Fields::integer_of(value, 0, kLargestId, str(where, ".\"", token, "\"")));
+      Fields::integer_of(value, 0, kMaxTokenId, str(where, ".\"", token, "\"")));
 }
 
 // Returns the tokens in the order of their ids, which must be 0, 1, 2 and so on without gaps.
@@ -47,7 +47,7 @@ std::vector<std::string> read_vocabulary(const Json& vocabulary, const std::stri
   std::vector<bool> taken(vocabulary.size());
   for (const auto& [token, value] : vocabulary.items()) {
     const bool fits = value.is_number_integer() && value.get<std::int64_t>() >= 0 &&
-                      value.get<std::int64_t>() <= kLargestId;
+                      value.get<std::int64_t>() <= kMaxTokenId;
     const auto id = fits ? value.get<std::size_t>() : require_id(value, token, where);
     if (id >= tokens.size()) {
       throw_bad_vocabulary(
@@ -82,13 +82,13 @@ void read_model(const Fields& root, Definition& definition) {
 
 void read_decoder(const Fields& root, Definition& definition) {
   if (!root.find("decoder")) return;
-  const Fields fields = typed(root, "decoder", "WordPiece", "tokenizers.unknown-decoder");
+  const Fields fields = fields_of_type(root, "decoder", "WordPiece", "tokenizers.unknown-decoder");
   definition.decoder =
       DecoderOptions{.prefix = fields.text("prefix"), .cleanup = fields.flag("cleanup")};
 }
 
 using Kind = TemplatePiece::Kind;
-constexpr std::int64_t kLargest = std::numeric_limits<std::int32_t>::max();
+constexpr std::int64_t kMaxInt32 = std::numeric_limits<std::int32_t>::max();
 
 [[noreturn]] void throw_bad_template(const std::string& where, const std::string& what) {
   throw DataError("tokenizers.bad-template", {.what = where + ": " + what});
@@ -102,7 +102,7 @@ void read_special(const Fields& specials, TemplatePiece& piece, const std::strin
   const Fields fields = specials.object(piece.name.c_str());
   for (const Json& id : fields.list("ids"))
     piece.ids.push_back(
-        static_cast<std::int32_t>(Fields::integer_of(id, 0, kLargest, fields.where() + ".ids")));
+        static_cast<std::int32_t>(Fields::integer_of(id, 0, kMaxInt32, fields.where() + ".ids")));
   for (const Json& token : fields.list("tokens"))
     piece.tokens.push_back(Fields::text_of(token, fields.where() + ".tokens"));
   if (piece.ids.size() != piece.tokens.size())
@@ -117,7 +117,7 @@ TemplatePiece read_piece(const Json& value, const Fields& specials, const std::s
   const bool is_text = outer.find("Sequence") != nullptr;
   const Fields fields = outer.object(is_text ? "Sequence" : "SpecialToken");
   TemplatePiece piece;
-  piece.type_id = static_cast<std::int32_t>(fields.integer("type_id", 0, kLargest));
+  piece.type_id = static_cast<std::int32_t>(fields.integer("type_id", 0, kMaxInt32));
   const std::string id = fields.text("id");
   if (!is_text) {
     piece.kind = Kind::special;
@@ -144,7 +144,7 @@ std::vector<TemplatePiece> read_template(const Fields& fields, const char* key,
 
 void read_truncation(const Fields& fields, Definition& definition) {
   EncodeOptions& encode = definition.stored.encode;
-  encode.max_length = fields.integer("max_length", 0, kLargest);
+  encode.max_length = fields.integer("max_length", 0, kMaxInt32);
   encode.truncation = choose<Truncation>(fields, "strategy",
                                          {{"LongestFirst", Truncation::longest_first},
                                           {"OnlyFirst", Truncation::only_first},
@@ -153,23 +153,23 @@ void read_truncation(const Fields& fields, Definition& definition) {
     definition.options.truncation_side =
         choose<Side>(fields, "direction", {{"Right", Side::right}, {"Left", Side::left}});
   encode.truncation_side = definition.options.truncation_side;
-  definition.stored_stride = fields.integer("stride", 0, kLargest);
+  definition.stored_stride = fields.integer("stride", 0, kMaxInt32);
 }
 
 void read_padding(const Fields& fields, Definition& definition) {
   PadOptions padding;
   const Json& strategy = fields.at("strategy");
   if (strategy.is_object())
-    padding.length = fields.object("strategy").integer("Fixed", 0, kLargest);
+    padding.length = fields.object("strategy").integer("Fixed", 0, kMaxInt32);
   else
     choose<int>(fields, "strategy", {{"BatchLongest", 0}});
   definition.options.padding_side =
       choose<Side>(fields, "direction", {{"Right", Side::right}, {"Left", Side::left}});
   padding.side = definition.options.padding_side;
   if (fields.find("pad_to_multiple_of"))
-    padding.multiple_of = fields.integer("pad_to_multiple_of", 0, kLargest);
-  padding.pad_id = static_cast<std::int32_t>(fields.integer("pad_id", 0, kLargest));
-  padding.pad_type_id = static_cast<std::int32_t>(fields.integer("pad_type_id", 0, kLargest));
+    padding.multiple_of = fields.integer("pad_to_multiple_of", 0, kMaxInt32);
+  padding.pad_id = static_cast<std::int32_t>(fields.integer("pad_id", 0, kMaxInt32));
+  padding.pad_type_id = static_cast<std::int32_t>(fields.integer("pad_type_id", 0, kMaxInt32));
   definition.options.pad_token = fields.text("pad_token");
   definition.stored.padding = padding;
 }
@@ -194,7 +194,7 @@ std::vector<AddedToken> read_added_tokens(const Fields& root) {
   for (const Json& value : root.list("added_tokens")) {
     const Fields fields(value, str(where, "[", tokens.size(), "]"));
     AddedToken token = read_added_token(fields, MissingFlags::error);
-    token.id = static_cast<std::int32_t>(fields.integer("id", 0, kLargestId));
+    token.id = static_cast<std::int32_t>(fields.integer("id", 0, kMaxTokenId));
     tokens.push_back(std::move(token));
   }
   return tokens;
@@ -205,7 +205,7 @@ std::pair<std::string, std::int32_t> read_token_and_id(const Fields& fields, con
   const Json& value = fields.list(key);
   if (value.size() != 2) throw_bad_template(where, "expected a token and its id");
   return {Fields::text_of(value[0], where),
-          static_cast<std::int32_t>(Fields::integer_of(value[1], 0, kLargest, where))};
+          static_cast<std::int32_t>(Fields::integer_of(value[1], 0, kMaxInt32, where))};
 }
 
 Templates read_bert_processing(const Fields& fields) {
@@ -234,10 +234,10 @@ Definition definition_from_json(const std::filesystem::path& file) {
   Definition definition;
   read_model(root, definition);
   read_normalizer(root, definition.options);
-  typed(root, "pre_tokenizer", "BertPreTokenizer", "tokenizers.unknown-pre-tokenizer");
+  fields_of_type(root, "pre_tokenizer", "BertPreTokenizer", "tokenizers.unknown-pre-tokenizer");
   definition.options.added_tokens = read_added_tokens(root);
-  number_added_tokens(definition.vocabulary, root.where() + ": added_tokens",
-                      definition.options.added_tokens);
+  assign_added_token_ids(definition.vocabulary, root.where() + ": added_tokens",
+                         definition.options.added_tokens);
   definition.templates = read_post_processor(root);
   read_decoder(root, definition);
   read_stored_settings(root, definition);

@@ -14,7 +14,7 @@
 namespace hasten::tokenizers {
 namespace {
 
-std::string_view without_white_end(std::string_view line) {
+std::string_view trim_end(std::string_view line) {
   while (!line.empty()) {
     const DecodedCharacter last = decode_utf8_before(line.data() + line.size());
     if (!Unicode::get().is(last.value, Unicode::white)) break;
@@ -37,7 +37,7 @@ std::vector<std::string> read_lines(const std::filesystem::path& file) {
           {.what = str("line ", tokens.size() + 1, " of ", file.string(), " is not UTF-8"),
            .hint = "convert the file to UTF-8, or check that it is a vocabulary"});
     }
-    tokens.emplace_back(without_white_end(line));
+    tokens.emplace_back(trim_end(line));
     at = end + 1;
   }
   return tokens;
@@ -86,8 +86,8 @@ void add_special_tokens(const std::vector<std::string>& vocabulary, TokenizerOpt
 
 }  // namespace
 
-void number_added_tokens(const std::vector<std::string>& vocabulary, const std::string& where,
-                         std::vector<AddedToken>& tokens) {
+void assign_added_token_ids(const std::vector<std::string>& vocabulary, const std::string& where,
+                            std::vector<AddedToken>& tokens) {
   // The id of each added token's text in the vocabulary, or -1 if the vocabulary lacks it.
   std::unordered_map<std::string_view, std::int32_t> ids;
   for (const AddedToken& token : tokens) ids.emplace(token.content, -1);
@@ -95,13 +95,13 @@ void number_added_tokens(const std::vector<std::string>& vocabulary, const std::
     const auto found = ids.find(vocabulary[i]);
     if (found != ids.end()) found->second = static_cast<std::int32_t>(i);
   }
-  number_added_tokens([&ids](const std::string& token) { return ids.at(token); }, vocabulary.size(),
-                      where, tokens);
+  assign_added_token_ids([&ids](const std::string& token) { return ids.at(token); },
+                         vocabulary.size(), where, tokens);
 }
 
-void number_added_tokens(const std::function<std::int32_t(const std::string&)>& find,
-                         std::size_t size, const std::string& where,
-                         std::vector<AddedToken>& tokens) {
+void assign_added_token_ids(const std::function<std::int32_t(const std::string&)>& find,
+                            std::size_t size, const std::string& where,
+                            std::vector<AddedToken>& tokens) {
   std::unordered_set<std::string_view> seen;
   auto next = static_cast<std::int32_t>(size);
   for (AddedToken& token : tokens) {
@@ -145,7 +145,7 @@ Definition definition_from_vocab(const std::filesystem::path& file,
   definition.templates = bert_templates(options.cls_token, cls, options.sep_token, sep);
   definition.decoder = DecoderOptions{.prefix = options.continuing_subword_prefix, .cleanup = true};
   add_special_tokens(definition.vocabulary, definition.options);
-  number_added_tokens(definition.vocabulary, file.string(), definition.options.added_tokens);
+  assign_added_token_ids(definition.vocabulary, file.string(), definition.options.added_tokens);
   return definition;
 }
 

@@ -16,7 +16,7 @@ namespace hasten {
 inline std::string csv_field(std::string_view text) {
   if (text.find_first_of(",\"\r\n") == text.npos) return std::string(text);
   std::string quoted = "\"";
-  for (const char letter : text) quoted.append(letter == '"' ? 2 : 1, letter);
+  for (const char character : text) quoted.append(character == '"' ? 2 : 1, character);
   return quoted + "\"";
 }
 
@@ -29,17 +29,17 @@ inline std::vector<std::string> next_csv_record(std::string_view& rest) {
   bool quoted = false;
   std::size_t at = 0;
   for (; at < rest.size(); ++at) {
-    const char letter = rest[at];
-    if (letter == '"') {
+    const char character = rest[at];
+    if (character == '"') {
       const bool doubled = quoted && at + 1 < rest.size() && rest[at + 1] == '"';
       if (doubled) fields.back() += rest[at++];
       quoted = doubled || !quoted;
-    } else if (!quoted && letter == ',') {
+    } else if (!quoted && character == ',') {
       fields.emplace_back();
-    } else if (!quoted && letter == '\n') {
+    } else if (!quoted && character == '\n') {
       break;
-    } else if (quoted || letter != '\r') {
-      fields.back() += letter;
+    } else if (quoted || character != '\r') {
+      fields.back() += character;
     }
   }
   rest.remove_prefix(at < rest.size() ? at + 1 : rest.size());

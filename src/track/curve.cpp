@@ -11,7 +11,7 @@
 namespace hasten {
 namespace {
 
-constexpr int kLabel = 9;  // columns for the limits at the left
+constexpr int kLabelColumns = 9;  // columns for the limits at the left
 
 struct Limits {
   double from = std::numeric_limits<double>::infinity(),
@@ -22,9 +22,9 @@ struct Limits {
     to = std::max(to, value);
   }
   // Returns the number of a value's dot, from 0 to `dots` - 1.
-  int place(double value, int dots) const {
-    const double share = to > from ? (value - from) / (to - from) : 0.5;
-    return std::clamp(static_cast<int>(std::lround(share * (dots - 1))), 0, dots - 1);
+  int dot_index(double value, int dots) const {
+    const double fraction = to > from ? (value - from) / (to - from) : 0.5;
+    return std::clamp(static_cast<int>(std::lround(fraction * (dots - 1))), 0, dots - 1);
   }
 };
 
@@ -81,14 +81,14 @@ class DotGrid {
 void Curve::add(double x, double y) {
   if (!std::isfinite(x) || !std::isfinite(y)) return;
   last_ = y;
-  open_.x += x;
-  open_.y += y;
-  if (++open_count_ < stride_) return;
-  const auto count = static_cast<double>(open_count_);
-  points_.push_back({open_.x / count, open_.y / count});
-  open_ = {};
-  open_count_ = 0;
-  if (points_.size() < kMost) return;
+  pending_.x += x;
+  pending_.y += y;
+  if (++pending_count_ < stride_) return;
+  const auto count = static_cast<double>(pending_count_);
+  points_.push_back({pending_.x / count, pending_.y / count});
+  pending_ = {};
+  pending_count_ = 0;
+  if (points_.size() < kMaxPoints) return;
   for (std::size_t i = 0; i < points_.size() / 2; ++i) {
     const CurvePoint &a = points_[2 * i], &b = points_[2 * i + 1];
     points_[i] = {(a.x + b.x) / 2, (a.y + b.y) / 2};
@@ -99,14 +99,14 @@ void Curve::add(double x, double y) {
 
 std::vector<CurvePoint> Curve::points() const {
   std::vector<CurvePoint> all = points_;
-  const auto count = static_cast<double>(open_count_);
-  if (open_count_ > 0) all.push_back({open_.x / count, open_.y / count});
+  const auto count = static_cast<double>(pending_count_);
+  if (pending_count_ > 0) all.push_back({pending_.x / count, pending_.y / count});
   return all;
 }
 
 std::vector<ScreenLine> draw_curves(const std::vector<DrawnCurve>& curves, const ScreenSize& size,
                                     bool unicode) {
-  const int columns = size.columns - kLabel - 1;
+  const int columns = size.columns - kLabelColumns - 1;
   if (columns < 1 || size.rows < 1) return {};
   Limits x, y;
   std::vector<std::vector<CurvePoint>> points;
@@ -121,18 +121,18 @@ std::vector<ScreenLine> draw_curves(const std::vector<DrawnCurve>& curves, const
   const int width = grid.width(columns), height = grid.height(size.rows);
   for (std::size_t i = 0; i < points.size(); ++i) {
     const auto dot = [&](double at_x, double at_y) {
-      grid.set(x.place(at_x, width), height - 1 - y.place(at_y, height), curves[i].style);
+      grid.set(x.dot_index(at_x, width), height - 1 - y.dot_index(at_y, height), curves[i].style);
     };
     for (std::size_t j = 0; j < points[i].size(); ++j) {
       const CurvePoint& to = points[i][j];
       dot(to.x, to.y);
       if (j == 0) continue;
       const CurvePoint& from = points[i][j - 1];
-      const int dots = std::max(std::abs(x.place(to.x, width) - x.place(from.x, width)),
-                                std::abs(y.place(to.y, height) - y.place(from.y, height)));
+      const int dots = std::max(std::abs(x.dot_index(to.x, width) - x.dot_index(from.x, width)),
+                                std::abs(y.dot_index(to.y, height) - y.dot_index(from.y, height)));
       for (int k = 1; k < dots; ++k) {
-        const double share = static_cast<double>(k) / dots;
-        dot(from.x + share * (to.x - from.x), from.y + share * (to.y - from.y));
+        const double fraction = static_cast<double>(k) / dots;
+        dot(from.x + fraction * (to.x - from.x), from.y + fraction * (to.y - from.y));
       }
     }
   }
@@ -141,7 +141,7 @@ std::vector<ScreenLine> draw_curves(const std::vector<DrawnCurve>& curves, const
     std::string label;
     if (y.to >= y.from && row == 0) label = significant(y.to, 4);
     if (y.to > y.from && row == size.rows - 1 && row > 0) label = significant(y.from, 4);
-    label.resize(kLabel, ' ');
+    label.resize(kLabelColumns, ' ');
     ScreenLine line = {{label + (unicode ? "\u2502" : "|"), TextStyle::faint}};
     grid.append_row(row, line);
     lines.push_back(std::move(line));

@@ -20,24 +20,24 @@ struct CurvePoint {
   double x = 0, y = 0;
 };
 
-// Keeps at most kMost points: when there are that many, each pair of neighbours becomes its mean.
-// Values that are not finite are left out.
+// Keeps at most kMaxPoints points: when there are that many, each pair of neighbours becomes its
+// mean. Values that are not finite are left out.
 class HASTEN_INTERNAL_API Curve {
  public:
-  static constexpr std::size_t kMost = 1024;
+  static constexpr std::size_t kMaxPoints = 1024;
 
   void add(double x, double y);
-  // Returns the points. The last values, which do not make a whole point yet, become one point with
-  // their mean.
+  // Returns the points. The last values, which do not make a complete point yet, become one point
+  // with their mean.
   std::vector<CurvePoint> points() const;
-  bool empty() const { return points_.empty() && open_count_ == 0; }
+  bool empty() const { return points_.empty() && pending_count_ == 0; }
   // The last value that was added.
   double last() const { return last_; }
 
  private:
   std::vector<CurvePoint> points_;
-  CurvePoint open_;  // the sums of the point that is not whole yet
-  std::int64_t open_count_ = 0, stride_ = 1;
+  CurvePoint pending_;  // the sums of the point that is not complete yet
+  std::int64_t pending_count_ = 0, stride_ = 1;
   double last_ = 0;
 };
 

@@ -15,10 +15,10 @@
 namespace hasten {
 namespace {
 
-constexpr auto kBetweenDrawings = std::chrono::milliseconds(100);
+constexpr auto kRedrawInterval = std::chrono::milliseconds(100);
 // Everything is drawn again this often, because another process may have printed on the terminal.
-constexpr int kDrawingsBetweenWhole = 50;
-constexpr std::size_t kMessages = 20;
+constexpr int kFullRedrawInterval = 50;
+constexpr std::size_t kMaxReadMessages = 20;
 constexpr int kCtrlL = 'L' & 0x1F, kCtrlZ = 'Z' & 0x1F;
 
 // Opens the terminal that is a standard stream of a process. Returns -1 if the stream is not a
@@ -37,57 +37,57 @@ Descriptor terminal_of(const std::string& process) {
   return input.get() < 0 ? Descriptor() : Descriptor(open_stream(process, 2));
 }
 
-FoundTerminal terminal_of_launcher() {
+DashboardTerminal terminal_of_launcher() {
   const pid_t launcher = getppid();
-  FoundTerminal found{.file = terminal_of(str(launcher))};
+  DashboardTerminal found{.file = terminal_of(str(launcher))};
   if (found.file.get() < 0) {
-    found.why = "the launcher's standard input and standard error are not a terminal";
+    found.reason = "the launcher's standard input and standard error are not a terminal";
     return found;
   }
   const pid_t group = tcgetpgrp(found.file.get());
   if (group < 0 || group != getpgid(launcher)) {
-    return {.why = "the launcher does not run in the foreground of the terminal"};
+    return {.reason = "the launcher does not run in the foreground of the terminal"};
   }
   // Only the foreground process group may read keys.
-  const TerminalOutputAllowed allowed;
+  const BackgroundOutputScope allowed;
   if (tcsetpgrp(found.file.get(), getpgrp()) != 0)
-    return {.why = "the launcher's terminal belongs to another session"};
+    return {.reason = "the launcher's terminal belongs to another session"};
   found.group = group;
   return found;
 }
 
 }  // namespace
 
-FoundTerminal find_terminal() {
-  FoundTerminal found{.file = terminal_of("self")};
+DashboardTerminal find_terminal() {
+  DashboardTerminal found{.file = terminal_of("self")};
   if (found.file.get() < 0) {
     if (!environment_variable("TORCHELASTIC_RUN_ID").empty()) return terminal_of_launcher();
-    found.why = isatty(STDIN_FILENO) != 0 ? "standard error is not a terminal"
-                                          : "standard input is not a terminal";
+    found.reason = isatty(STDIN_FILENO) != 0 ? "standard error is not a terminal"
+                                             : "standard input is not a terminal";
     return found;
   }
   const pid_t group = tcgetpgrp(found.file.get());
   if (group > 0 && group != getpgrp())
-    return {.why = "the process runs in the background of the terminal"};
+    return {.reason = "the process runs in the background of the terminal"};
   return found;
 }
 
-Dashboard::Dashboard(FoundTerminal terminal, std::function<OpenScreen> open)
-    : terminal_(std::move(terminal)), why_(terminal_.why) {
-  if (!why_.empty()) return;
+Dashboard::Dashboard(DashboardTerminal terminal, std::function<OpenScreenFunction> open)
+    : terminal_(std::move(terminal)), reason_(terminal_.reason) {
+  if (!reason_.empty()) return;
   if (!use_terminal(
-          {.terminal = terminal_.file.get(), .restoring = "", .group = terminal_.group})) {
-    why_ = "the process already has a dashboard";
+          {.terminal = terminal_.file.get(), .reset_sequence = "", .group = terminal_.group})) {
+    reason_ = "the process already has a dashboard";
     return;
   }
   thread_ = start_thread([this, open = std::move(open)] { run(open); });
   if (thread_.joinable()) {
     std::unique_lock lock(mutex_);
-    changed_.wait(lock, [this] { return has_begun_; });
+    changed_.wait(lock, [this] { return has_started_; });
   } else {
-    why_ = "the system cannot start another thread";
+    reason_ = "the system cannot start another thread";
   }
-  if (why_.empty()) return;
+  if (reason_.empty()) return;
   if (thread_.joinable()) thread_.join();
   restore_terminal();
 }
@@ -96,7 +96,7 @@ Dashboard::~Dashboard() {
   if (!is_open()) return;
   {
     const std::lock_guard lock(mutex_);
-    ends_ = true;
+    is_stopping_ = true;
   }
   changed_.notify_all();
   thread_.join();
@@ -108,21 +108,21 @@ DashboardKeys Dashboard::take_keys() {
   return std::exchange(keys_, {});
 }
 
-void Dashboard::run(const std::function<OpenScreen>& open) {
-  OpenedScreen opened = open(terminal_.file.get());
+void Dashboard::run(const std::function<OpenScreenFunction>& open) {
+  OpenScreenResult opened = open(terminal_.file.get());
   {
     const std::lock_guard lock(mutex_);
-    why_ = opened.why;
-    has_begun_ = true;
-    if (opened.screen) set_restoring(opened.restoring);
+    reason_ = opened.reason;
+    has_started_ = true;
+    if (opened.screen) set_reset_sequence(opened.reset_sequence);
   }
   changed_.notify_all();
   if (!opened.screen) return;
   for (int drawing = 0;; ++drawing) {
-    const bool whole = read_keys(*opened.screen) || drawing % kDrawingsBetweenWhole == 0;
+    const bool whole = read_keys(*opened.screen) || drawing % kFullRedrawInterval == 0;
     draw(*opened.screen, whole);
     std::unique_lock lock(mutex_);
-    if (changed_.wait_for(lock, kBetweenDrawings, [this] { return ends_; })) break;
+    if (changed_.wait_for(lock, kRedrawInterval, [this] { return is_stopping_; })) break;
   }
   const DrawingScope scope;
   if (scope) opened.screen.reset();
@@ -134,7 +134,7 @@ void Dashboard::draw(TerminalScreen& screen, bool whole) {
   const DrawingScope scope;
   if (!scope) return;
   const ScreenSize size = screen.size();
-  const std::vector<std::string> messages = kept_lines(kMessages);
+  const std::vector<std::string> messages = captured_lines(kMaxReadMessages);
   std::vector<ScreenLine> lines;
   {
     const std::lock_guard lock(mutex_);

@@ -2,7 +2,7 @@
 // The dashboard of a run on a terminal: a thread draws the figures, reads keys, and follows changes
 // of the terminal's size.
 //
-//   FoundTerminal terminal = find_terminal();
+//   DashboardTerminal terminal = find_terminal();
 //   Dashboard dashboard(std::move(terminal), opener);
 //   if (dashboard.is_open()) dashboard.update([](DashboardFigures& f) { ++f.step; });
 //
@@ -25,15 +25,15 @@
 
 namespace hasten {
 
-struct FoundTerminal {
+struct DashboardTerminal {
   Descriptor file;
-  std::string why;  // the reason if there is none
+  std::string reason;  // the reason if there is none
   // The process group that owns the terminal, if it is a launcher's and not this process's.
   pid_t group = 0;
 };
 // Returns the terminal of standard input and standard error, or the terminal of the launcher that
 // started this process.
-HASTEN_INTERNAL_API FoundTerminal find_terminal();
+HASTEN_INTERNAL_API DashboardTerminal find_terminal();
 
 // The keys that were pressed since the last take_keys().
 struct DashboardKeys {
@@ -42,14 +42,14 @@ struct DashboardKeys {
 
 class HASTEN_INTERNAL_API Dashboard {
  public:
-  Dashboard(FoundTerminal terminal, std::function<OpenScreen> open);
+  Dashboard(DashboardTerminal terminal, std::function<OpenScreenFunction> open);
   Dashboard(const Dashboard&) = delete;
   Dashboard& operator=(const Dashboard&) = delete;
   ~Dashboard();
 
-  bool is_open() const { return why_.empty(); }
+  bool is_open() const { return reason_.empty(); }
   // Returns the reason if the dashboard is not open.
-  const std::string& why() const { return why_; }
+  const std::string& reason() const { return reason_; }
 
   // Calls change(DashboardFigures&) while nothing is drawn.
   template <class Change>
@@ -60,19 +60,19 @@ class HASTEN_INTERNAL_API Dashboard {
   DashboardKeys take_keys();
 
  private:
-  void run(const std::function<OpenScreen>& open);
+  void run(const std::function<OpenScreenFunction>& open);
   void draw(TerminalScreen& screen, bool whole);
   // Returns true if the screen must be drawn as a whole.
   bool read_keys(TerminalScreen& screen);
   void suspend(TerminalScreen& screen) const;
 
-  FoundTerminal terminal_;
-  std::string why_;
+  DashboardTerminal terminal_;
+  std::string reason_;
   DashboardFigures figures_;
   DashboardKeys keys_;
   std::mutex mutex_;
   std::condition_variable changed_;
-  bool has_begun_ = false, ends_ = false;
+  bool has_started_ = false, is_stopping_ = false;
   std::thread thread_;
 };
 

@@ -8,14 +8,14 @@
 namespace hasten {
 namespace {
 
-constexpr std::size_t kMostRanks = 8, kMostMessages = 5;
-constexpr int kLeastCurveRows = 3;
+constexpr std::size_t kMaxShownRanks = 8, kMaxShownMessages = 5;
+constexpr int kMinCurveRows = 3;
 
 std::string separator(bool unicode) { return unicode ? " \u00B7 " : " | "; }
 
-std::string bar(double share, int width, bool unicode) {
+std::string bar(double fraction, int width, bool unicode) {
   std::string out;
-  const int filled = static_cast<int>(std::clamp(share, 0.0, 1.0) * width);
+  const int filled = static_cast<int>(std::clamp(fraction, 0.0, 1.0) * width);
   for (int i = 0; i < width; ++i) {
     if (unicode) {
       out += i < filled ? "\u2588" : "\u2591";
@@ -26,7 +26,7 @@ std::string bar(double share, int width, bool unicode) {
   return out;
 }
 
-double share_of(std::int64_t done, std::int64_t all) {
+double fraction_of(std::int64_t done, std::int64_t all) {
   return all > 0 ? static_cast<double>(done) / static_cast<double>(all) : 0;
 }
 
@@ -40,15 +40,15 @@ ScreenLine progress_line(const DashboardFigures& f, int columns, bool unicode) {
   const bool evaluates = f.to_evaluate > 0;
   const std::int64_t done = evaluates ? f.evaluated : f.step,
                      all = evaluates ? f.to_evaluate : f.max_steps;
-  const double share = share_of(done, all),
+  const double fraction = fraction_of(done, all),
                rate = f.seconds > 0 ? static_cast<double>(f.steps_made) / f.seconds : 0;
   std::string left = "?";
   if (rate > 0) left = human_duration(static_cast<double>(f.max_steps - f.step) / rate);
-  const std::string tail = str(" ", static_cast<int>(share * 100), "%", separator(unicode),
+  const std::string tail = str(" ", static_cast<int>(fraction * 100), "%", separator(unicode),
                                evaluates ? "batch " : "step ", done, "/", all, separator(unicode),
                                human_duration(f.seconds), ", ", left, " left");
   const int width = columns - static_cast<int>(tail.size()) - 1;
-  return {{width >= 5 ? bar(share, std::min(width, 40), unicode) : "", TextStyle::first_curve},
+  return {{width >= 5 ? bar(fraction, std::min(width, 40), unicode) : "", TextStyle::first_curve},
           {tail}};
 }
 
@@ -89,7 +89,7 @@ ScreenLine memory_line(const DashboardFigures& f, bool unicode) {
 
 std::vector<ScreenLine> rank_lines(const DashboardFigures& f, bool unicode) {
   std::vector<ScreenLine> lines;
-  for (std::size_t rank = 0; rank < std::min(f.ranks.size(), kMostRanks); ++rank) {
+  for (std::size_t rank = 0; rank < std::min(f.ranks.size(), kMaxShownRanks); ++rank) {
     const DashboardRank& each = f.ranks[rank];
     std::vector<std::string> parts = {each.host, fixed(each.cores, 2) + " cores",
                                       human_bytes(each.resident) + " in RAM"};
@@ -97,8 +97,9 @@ std::vector<ScreenLine> rank_lines(const DashboardFigures& f, bool unicode) {
     lines.push_back(
         {{str("rank ", rank, ": "), TextStyle::strong}, {join(parts, separator(unicode))}});
   }
-  if (f.ranks.size() > kMostRanks)
-    lines.push_back({{str("and ", f.ranks.size() - kMostRanks, " more ranks"), TextStyle::faint}});
+  if (f.ranks.size() > kMaxShownRanks)
+    lines.push_back(
+        {{str("and ", f.ranks.size() - kMaxShownRanks, " more ranks"), TextStyle::faint}});
   return lines;
 }
 
@@ -119,7 +120,7 @@ std::vector<ScreenLine> curves(const DashboardFigures& f, const ScreenSize& size
     losses.push_back({&eval_loss->second, TextStyle::second_curve});
     title.push_back({"  eval_loss", TextStyle::second_curve});
   }
-  const bool two = !f.metrics.empty() && size.rows >= 2 * (kLeastCurveRows + 1);
+  const bool two = !f.metrics.empty() && size.rows >= 2 * (kMinCurveRows + 1);
   const int upper = two ? size.rows - size.rows / 2 : size.rows;
   std::vector<ScreenLine> lines = {title};
   for (ScreenLine& line : draw_curves(losses, {size.columns, upper - 1}, unicode))
@@ -145,10 +146,10 @@ std::vector<ScreenLine> dashboard_lines(const DashboardFigures& f, const ScreenS
   const ScreenLine keys = keys_line(f);
 
   int free = size.rows - static_cast<int>(lines.size() + below.size()) - 1;
-  const int shown = std::clamp(free - kLeastCurveRows - 1, 0,
-                               static_cast<int>(std::min(messages.size(), kMostMessages)));
+  const int shown = std::clamp(free - kMinCurveRows - 1, 0,
+                               static_cast<int>(std::min(messages.size(), kMaxShownMessages)));
   free -= shown;
-  if (free > kLeastCurveRows) {
+  if (free > kMinCurveRows) {
     for (ScreenLine& line : curves(f, {size.columns, free}, unicode))
       lines.push_back(std::move(line));
   }

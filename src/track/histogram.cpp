@@ -36,8 +36,8 @@ Histogram histogram(std::span<const double> values) {
   Histogram out;
   for (const double value : values) {
     if (!std::isfinite(value)) continue;
-    out.least = out.count == 0 ? value : std::min(out.least, value);
-    out.most = out.count == 0 ? value : std::max(out.most, value);
+    out.min = out.count == 0 ? value : std::min(out.min, value);
+    out.max = out.count == 0 ? value : std::max(out.max, value);
     out.sum += value;
     out.sum_of_squares += value * value;
     ++out.count;

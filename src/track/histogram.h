@@ -16,7 +16,7 @@
 namespace hasten {
 
 struct Histogram {
-  double least = 0, most = 0, sum = 0, sum_of_squares = 0;
+  double min = 0, max = 0, sum = 0, sum_of_squares = 0;
   std::int64_t count = 0;
   std::vector<double> limits;  // The upper limit of each bucket.
   std::vector<double> counts;

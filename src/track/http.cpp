@@ -20,7 +20,7 @@ namespace hasten {
 namespace {
 
 using HttpClock = std::chrono::steady_clock;
-constexpr std::size_t kMostAnswerBytes = 16 << 20;
+constexpr std::size_t kMaxResponseBytes = 16 << 20;
 
 // Returns false if the socket is not ready before the deadline.
 bool wait_for_socket(int socket, short events, HttpClock::time_point deadline) {
@@ -38,7 +38,7 @@ bool send_all(int socket, std::string_view bytes, HttpClock::time_point deadline
     const ssize_t sent = ::send(socket, bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
     if (sent >= 0) {
       bytes.remove_prefix(static_cast<std::size_t>(sent));
-    } else if (errno != EINTR && !rendezvous::must_wait(errno)) {
+    } else if (errno != EINTR && !rendezvous::is_retryable_write_error(errno)) {
       return false;
     } else if (!wait_for_socket(socket, POLLOUT, deadline)) {
       return false;
@@ -50,13 +50,13 @@ bool send_all(int socket, std::string_view bytes, HttpClock::time_point deadline
 // Reads until the server closes the connection. Returns false if that takes too long.
 bool receive_all(int socket, std::string& bytes, HttpClock::time_point deadline) {
   char buffer[16384];
-  while (bytes.size() < kMostAnswerBytes) {
+  while (bytes.size() < kMaxResponseBytes) {
     if (!wait_for_socket(socket, POLLIN, deadline)) return false;
     const ssize_t received = ::recv(socket, buffer, sizeof buffer, MSG_DONTWAIT);
     if (received == 0) return true;
     if (received > 0) {
       bytes.append(buffer, static_cast<std::size_t>(received));
-    } else if (errno != EINTR && !rendezvous::must_wait(errno)) {
+    } else if (errno != EINTR && !rendezvous::is_retryable_write_error(errno)) {
       return false;
     }
   }
@@ -73,14 +73,14 @@ std::string request_text(const HttpAddress& address, const HttpRequest& request)
 }
 
 // Reads "HTTP/1.1 200 OK", headers, an empty line and the body.
-HttpAnswer parse_answer(const std::string& text) {
+HttpResponse parse_response(const std::string& text) {
   const std::size_t head = text.find("\r\n\r\n");
   const std::size_t space = text.find(' ');
   if (!starts_with(text, "HTTP/1.") || head == text.npos || space > head)
-    return {.status = 0, .body = "", .why = "the answer is not HTTP"};
+    return {.status = 0, .body = "", .reason = "the response is not HTTP"};
   const auto status = parse_number<int>(std::string_view(text).substr(space + 1, 3));
-  if (!status) return {.status = 0, .body = "", .why = "the answer is not HTTP"};
-  return {.status = *status, .body = text.substr(head + 4), .why = ""};
+  if (!status) return {.status = 0, .body = "", .reason = "the response is not HTTP"};
+  return {.status = *status, .body = text.substr(head + 4), .reason = ""};
 }
 
 }  // namespace
@@ -105,31 +105,31 @@ HttpAddress parse_http_address(const std::string& text) {
   return address;
 }
 
-HttpAnswer send_http(const HttpAddress& address, const HttpRequest& request, double seconds) {
+HttpResponse send_http(const HttpAddress& address, const HttpRequest& request, double seconds) {
   const auto deadline =
       HttpClock::now() + std::chrono::duration_cast<HttpClock::duration>(
                              std::chrono::duration<double>(std::max(seconds, 0.0)));
   const rendezvous::ConnectResult connected = rendezvous::connect_to(address.server, seconds);
   const Descriptor socket(connected.socket);
-  if (socket.get() < 0) return {.status = 0, .body = "", .why = connected.why};
-  std::string answer;
+  if (socket.get() < 0) return {.status = 0, .body = "", .reason = connected.error};
+  std::string response;
   if (send_all(socket.get(), request_text(address, request), deadline) &&
-      receive_all(socket.get(), answer, deadline))
-    return parse_answer(answer);
+      receive_all(socket.get(), response, deadline))
+    return parse_response(response);
   return {.status = 0,
           .body = "",
-          .why = HttpClock::now() >= deadline ? str("no answer within ", seconds, " seconds")
-                                              : "the connection was closed"};
+          .reason = HttpClock::now() >= deadline ? str("no response within ", seconds, " seconds")
+                                                 : "the connection was closed"};
 }
 
 std::string percent_encoded(const std::string& text) {
   constexpr char kDigits[] = "0123456789ABCDEF";
   std::string out;
-  for (const char letter : text) {
-    const auto byte = static_cast<unsigned char>(letter);
-    if (byte < 0x80 && (std::isalnum(byte) != 0 || letter == '-' || letter == '.' ||
-                        letter == '_' || letter == '~')) {
-      out += letter;
+  for (const char character : text) {
+    const auto byte = static_cast<unsigned char>(character);
+    if (byte < 0x80 && (std::isalnum(byte) != 0 || character == '-' || character == '.' ||
+                        character == '_' || character == '~')) {
+      out += character;
     } else {
       ((out += '%') += kDigits[byte >> 4]) += kDigits[byte & 15];
     }

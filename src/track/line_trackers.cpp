@@ -5,7 +5,7 @@
 #include "base/json_line.h"
 #include "hasten/base/text.h"
 #include "hasten/track/file_trackers.h"
-#include "track/appended_file.h"
+#include "track/append_only_file.h"
 #include "track/csv_field.h"
 
 namespace hasten {
@@ -13,7 +13,9 @@ namespace {
 
 using LineJson = nlohmann::ordered_json;
 
-LineJson stamped(std::int64_t step) { return {{"step", step}, {"time", seconds_since_epoch()}}; }
+LineJson timestamped_record(std::int64_t step) {
+  return {{"step", step}, {"time", seconds_since_epoch()}};
+}
 
 std::string text_of(const TrackedValue& value) {
   return std::visit([](const auto& each) { return str(each); }, value);
@@ -22,7 +24,7 @@ std::string text_of(const TrackedValue& value) {
 }  // namespace
 
 JsonLinesTracker::JsonLinesTracker(const std::filesystem::path& folder)
-    : file_(std::make_unique<AppendedFile>(folder / "metrics.jsonl")) {}
+    : file_(std::make_unique<AppendOnlyFile>(folder / "metrics.jsonl")) {}
 
 JsonLinesTracker::~JsonLinesTracker() = default;
 
@@ -36,7 +38,7 @@ void JsonLinesTracker::store_init_configuration(const TrackedConfiguration& valu
 
 void JsonLinesTracker::log(const TrackedScalars& values, std::int64_t step) {
   if (!file_) return;
-  LineJson line = stamped(step);
+  LineJson line = timestamped_record(step);
   for (const auto& [name, value] : values)
     line[name] = std::isfinite(value) ? LineJson(value) : LineJson(nullptr);
   file_->append(json_line(line) + "\n");
@@ -45,7 +47,7 @@ void JsonLinesTracker::log(const TrackedScalars& values, std::int64_t step) {
 void JsonLinesTracker::log_text(const std::string& name, const std::string& text,
                                 std::int64_t step) {
   if (!file_) return;
-  LineJson line = stamped(step);
+  LineJson line = timestamped_record(step);
   line[name] = text;
   file_->append(json_line(line) + "\n");
 }
@@ -53,7 +55,7 @@ void JsonLinesTracker::log_text(const std::string& name, const std::string& text
 void JsonLinesTracker::finish() { file_.reset(); }
 
 CsvTracker::CsvTracker(const std::filesystem::path& folder)
-    : file_(std::make_unique<AppendedFile>(folder / "metrics.csv")) {
+    : file_(std::make_unique<AppendOnlyFile>(folder / "metrics.csv")) {
   if (file_->was_empty()) file_->append("step,time,name,value\n");
 }
 

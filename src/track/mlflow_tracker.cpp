@@ -17,7 +17,7 @@
 #include "hasten/base/text.h"
 #include "hasten/options/environment.h"
 #include "options/variable_of.h"
-#include "track/appended_file.h"
+#include "track/append_only_file.h"
 #include "track/http.h"
 
 namespace hasten {
@@ -27,9 +27,9 @@ using FlowJson = nlohmann::json;
 using FlowClock = std::chrono::steady_clock;
 
 // The limits of a log-batch request.
-constexpr std::size_t kMostMetrics = 900, kMostParameters = 100, kMostParameterBytes = 6000;
+constexpr std::size_t kMaxMetrics = 900, kMaxParameters = 100, kMaxParameterBytes = 6000;
 constexpr double kRequestSeconds = 10;
-constexpr std::chrono::seconds kFirstPause(1), kLongestPause(30), kFinishTime(10);
+constexpr std::chrono::seconds kInitialBackoff(1), kMaxBackoff(30), kFinishTimeout(10);
 
 std::int64_t milliseconds_since_epoch() {
   return static_cast<std::int64_t>(seconds_since_epoch() * 1000);
@@ -43,11 +43,12 @@ FlowJson number_for_mlflow(double value) {
 
 // Replaces the characters that MLflow refuses in names.
 std::string name_for_mlflow(std::string name) {
-  for (char& letter : name) {
-    const bool is_allowed = (letter >= '0' && letter <= '9') || (letter >= 'A' && letter <= 'Z') ||
-                            (letter >= 'a' && letter <= 'z') ||
-                            std::string_view("_-. :/").find(letter) != std::string_view::npos;
-    if (!is_allowed) letter = '_';
+  for (char& character : name) {
+    const bool is_allowed = (character >= '0' && character <= '9') ||
+                            (character >= 'A' && character <= 'Z') ||
+                            (character >= 'a' && character <= 'z') ||
+                            std::string_view("_-. :/").find(character) != std::string_view::npos;
+    if (!is_allowed) character = '_';
   }
   return name;
 }
@@ -76,9 +77,9 @@ class MLflowTracker::Sender {
     {
       const std::lock_guard lock(mutex_);
       finishing_ = true;
-      give_up_at_ = FlowClock::now() + kFinishTime;
+      give_up_at_ = FlowClock::now() + kFinishTimeout;
     }
-    wakes_.notify_one();
+    wakeup_.notify_one();
     if (thread_.joinable()) thread_.join();
     const std::size_t lost = dropped_ + metrics_.size() + parameters_.size();
     if (lost > 0) log_line(str("hasten: MLflow did not get ", lost, " of the run's values"));
@@ -87,65 +88,65 @@ class MLflowTracker::Sender {
   void add_parameters(std::vector<FlowJson> parameters) {
     const std::lock_guard lock(mutex_);
     parameters_.insert(parameters_.end(), parameters.begin(), parameters.end());
-    wakes_.notify_one();
+    wakeup_.notify_one();
   }
 
   void add_metrics(std::vector<FlowJson> metrics) {
     const std::lock_guard lock(mutex_);
     for (FlowJson& metric : metrics) {
-      if (metrics_.size() >= options_.most_waiting) {
+      if (metrics_.size() >= options_.max_queued_values) {
         metrics_.pop_front();
         ++dropped_;
         if (in_flight_metrics_ > 0) --in_flight_metrics_;
       }
       metrics_.push_back(std::move(metric));
     }
-    wakes_.notify_one();
+    wakeup_.notify_one();
   }
 
  private:
-  enum class Sent { done, later, refused };
+  enum class SendResult { done, retry, refused };
 
   void run() {
-    auto pause = kFirstPause;
+    auto pause = kInitialBackoff;
     std::unique_lock lock(mutex_);
     while (true) {
-      wakes_.wait(lock, [&] { return finishing_ || !metrics_.empty() || !parameters_.empty(); });
+      wakeup_.wait(lock, [&] { return finishing_ || !metrics_.empty() || !parameters_.empty(); });
       const bool is_last = metrics_.empty() && parameters_.empty();
-      const Sent sent = is_last ? send_end(lock) : send_next(lock);
-      if (is_last && sent != Sent::later) return;
-      if (sent == Sent::done) {
-        pause = kFirstPause;
+      const SendResult sent = is_last ? end_run(lock) : send_next(lock);
+      if (is_last && sent != SendResult::retry) return;
+      if (sent == SendResult::done) {
+        pause = kInitialBackoff;
         continue;
       }
-      if (sent == Sent::refused && run_id_.empty()) return;  // The run cannot be made.
-      if (sent == Sent::refused) continue;
+      if (sent == SendResult::refused && run_id_.empty()) return;  // The run cannot be made.
+      if (sent == SendResult::refused) continue;
       if (finishing_ && FlowClock::now() >= give_up_at_) return;
       // The end of the run shortens a pause.
-      wakes_.wait_for(lock, finishing_ ? kFirstPause : pause,
-                      [&] { return finishing_ && !knows_end_; });
-      knows_end_ = finishing_;
-      pause = std::min(2 * pause, kLongestPause);
+      wakeup_.wait_for(lock, finishing_ ? kInitialBackoff : pause,
+                       [&] { return finishing_ && !was_finishing_; });
+      was_finishing_ = finishing_;
+      pause = std::min(2 * pause, kMaxBackoff);
     }
   }
 
   // Makes the run if it is not made yet, and sends the first values of a queue. Parameters have a
   // request of their own, because the server refuses them if a continued run has different ones.
-  Sent send_next(std::unique_lock<std::mutex>& lock) {
-    FlowJson body = {{"metrics", first_of(metrics_, parameters_.empty() ? kMostMetrics : 0)},
-                     {"params", first_of(parameters_, kMostParameters)}};
+  SendResult send_next(std::unique_lock<std::mutex>& lock) {
+    FlowJson body = {{"metrics", first_of(metrics_, parameters_.empty() ? kMaxMetrics : 0)},
+                     {"params", first_of(parameters_, kMaxParameters)}};
     const std::size_t parameters = body["params"].size();
     in_flight_metrics_ = body["metrics"].size();
     lock.unlock();
-    Sent sent = begin_run();
-    if (sent == Sent::done) {
+    SendResult sent = begin_run();
+    if (sent == SendResult::done) {
       body["run_id"] = run_id_;
       sent = post("runs/log-batch", body);
     }
     lock.lock();
-    const bool gone = sent == Sent::done || (sent == Sent::refused && !run_id_.empty());
+    const bool gone = sent == SendResult::done || (sent == SendResult::refused && !run_id_.empty());
     if (!gone) return sent;
-    if (sent == Sent::refused) dropped_ += in_flight_metrics_ + parameters;
+    if (sent == SendResult::refused) dropped_ += in_flight_metrics_ + parameters;
     metrics_.erase(metrics_.begin(),
                    metrics_.begin() + static_cast<std::ptrdiff_t>(in_flight_metrics_));
     parameters_.erase(parameters_.begin(),
@@ -153,80 +154,83 @@ class MLflowTracker::Sender {
     return sent;
   }
 
-  Sent send_end(std::unique_lock<std::mutex>& lock) {
-    if (run_id_.empty()) return Sent::done;
+  SendResult end_run(std::unique_lock<std::mutex>& lock) {
+    if (run_id_.empty()) return SendResult::done;
     lock.unlock();
-    const Sent sent = post(
+    const SendResult sent = post(
         "runs/update",
         {{"run_id", run_id_}, {"status", "FINISHED"}, {"end_time", milliseconds_since_epoch()}});
     lock.lock();
     return sent;
   }
 
-  Sent begin_run() {
-    if (!run_id_.empty()) return Sent::done;
+  SendResult begin_run() {
+    if (!run_id_.empty()) return SendResult::done;
     if (experiment_id_.empty()) {
-      const Sent found = find_experiment();
-      if (found != Sent::done) return found;
+      const SendResult found = find_experiment();
+      if (found != SendResult::done) return found;
     }
     FlowJson body = {{"experiment_id", experiment_id_}, {"start_time", milliseconds_since_epoch()}};
     if (!options_.run_name.empty()) body["run_name"] = options_.run_name;
-    FlowJson answer;
-    const Sent made = post("runs/create", body, &answer);
-    if (made != Sent::done) return made;
-    return take_text(answer, "/run/info/run_id", run_id_);
+    FlowJson response;
+    const SendResult made = post("runs/create", body, &response);
+    if (made != SendResult::done) return made;
+    return read_string(response, "/run/info/run_id", run_id_);
   }
 
-  Sent find_experiment() {
-    FlowJson answer;
+  SendResult find_experiment() {
+    FlowJson response;
     const std::string path =
         "experiments/get-by-name?experiment_name=" + percent_encoded(options_.experiment);
-    const HttpAnswer found = request({.method = "GET", .path = kApi + path});
+    const HttpResponse found = request({.method = "GET", .path = kApi + path});
     if (found.status == 404) {
-      const Sent made = post("experiments/create", {{"name", options_.experiment}}, &answer);
-      return made == Sent::done ? take_text(answer, "/experiment_id", experiment_id_) : made;
+      const SendResult made =
+          post("experiments/create", {{"name", options_.experiment}}, &response);
+      return made == SendResult::done ? read_string(response, "/experiment_id", experiment_id_)
+                                      : made;
     }
-    const Sent sent = judge(path, found, &answer);
-    return sent == Sent::done ? take_text(answer, "/experiment/experiment_id", experiment_id_)
-                              : sent;
+    const SendResult sent = check_response(path, found, &response);
+    return sent == SendResult::done
+               ? read_string(response, "/experiment/experiment_id", experiment_id_)
+               : sent;
   }
 
-  Sent take_text(const FlowJson& answer, const char* pointer, std::string& to) {
+  SendResult read_string(const FlowJson& response, const char* pointer, std::string& to) {
     const FlowJson::json_pointer at(pointer);
-    if (!answer.contains(at) || !answer[at].is_string()) {
-      report(str("its answer has no ", pointer + 1));
-      return Sent::refused;
+    if (!response.contains(at) || !response[at].is_string()) {
+      report(str("its response has no ", pointer + 1));
+      return SendResult::refused;
     }
-    to = answer[at].get<std::string>();
-    return Sent::done;
+    to = response[at].get<std::string>();
+    return SendResult::done;
   }
 
-  Sent post(const std::string& path, const FlowJson& body, FlowJson* answer = nullptr) {
-    return judge(path, request({.method = "POST", .path = kApi + path, .body = json_line(body)}),
-                 answer);
+  SendResult post(const std::string& path, const FlowJson& body, FlowJson* response = nullptr) {
+    return check_response(
+        path, request({.method = "POST", .path = kApi + path, .body = json_line(body)}), response);
   }
 
-  HttpAnswer request(HttpRequest request) {
+  HttpResponse request(HttpRequest request) {
     request.token = options_.token;
     return send_http(address_, request, kRequestSeconds);
   }
 
-  Sent judge(const std::string& path, const HttpAnswer& got, FlowJson* answer) {
+  SendResult check_response(const std::string& path, const HttpResponse& got, FlowJson* response) {
     if (got.status == 200) {
-      if (answer != nullptr) *answer = parse_json_or_discard<FlowJson>(got.body);
-      return Sent::done;
+      if (response != nullptr) *response = parse_json_or_discard<FlowJson>(got.body);
+      return SendResult::done;
     }
     const bool may_succeed_later = got.status == 0 || got.status == 429 || got.status >= 500;
-    report(got.status == 0 ? got.why
+    report(got.status == 0 ? got.reason
                            : str(path.substr(0, path.find('?')), " is answered with status ",
                                  got.status, ": ", got.body.substr(0, 300)));
-    return may_succeed_later ? Sent::later : Sent::refused;
+    return may_succeed_later ? SendResult::retry : SendResult::refused;
   }
 
   // Logs the first failure only.
-  void report(const std::string& why) {
+  void report(const std::string& reason) {
     if (std::exchange(has_reported_, true)) return;
-    log_line(str("hasten: MLflow at ", options_.tracking_uri, ": ", why,
+    log_line(str("hasten: MLflow at ", options_.tracking_uri, ": ", reason,
                  ". The run continues; values that can be sent later are kept"));
   }
 
@@ -236,10 +240,10 @@ class MLflowTracker::Sender {
   const HttpAddress address_;
   // Only the thread uses these.
   std::string experiment_id_, run_id_;
-  bool has_reported_ = false, knows_end_ = false;
+  bool has_reported_ = false, was_finishing_ = false;
   // Guarded by mutex_.
   std::mutex mutex_;
-  std::condition_variable wakes_;
+  std::condition_variable wakeup_;
   std::deque<FlowJson> metrics_, parameters_;
   // The number of metrics that are being sent; they are the first of metrics_.
   std::size_t in_flight_metrics_ = 0;
@@ -279,7 +283,7 @@ void MLflowTracker::store_init_configuration(const TrackedConfiguration& values)
   std::vector<FlowJson> parameters;
   for (const auto& [name, value] : values) {
     const std::string text = std::visit([](const auto& each) { return str(each); }, value);
-    if (text.size() <= kMostParameterBytes)
+    if (text.size() <= kMaxParameterBytes)
       parameters.push_back({{"key", name_for_mlflow(name)}, {"value", text}});
   }
   sender_->add_parameters(std::move(parameters));

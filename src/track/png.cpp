@@ -26,11 +26,11 @@ std::uint32_t adler32(std::string_view bytes) {
 }
 
 std::string zlib_stream(std::string_view bytes) {
-  constexpr std::size_t kMostInBlock = 65535;
+  constexpr std::size_t kMaxBlockBytes = 65535;
   const std::uint32_t checksum = adler32(bytes);
   std::string out = "\x78\x01";
   do {
-    const std::string_view block = bytes.substr(0, kMostInBlock);
+    const std::string_view block = bytes.substr(0, kMaxBlockBytes);
     bytes.remove_prefix(block.size());
     const auto size = static_cast<std::uint16_t>(block.size()),
                complement = static_cast<std::uint16_t>(~size);
@@ -49,10 +49,10 @@ std::string png_chunk(std::string_view type, std::string_view content) {
 }
 
 void check_image(const TrackedImage& image) {
-  constexpr std::int64_t kMost = 1 << 24;  // Pixels in a direction; keeps products in range.
+  constexpr std::int64_t kMaxPixels = 1 << 24;  // Pixels in a direction; keeps products in range.
   const bool fits =
-      image.height > 0 && image.width > 0 && image.height <= kMost && image.width <= kMost &&
-      image.channels >= 1 && image.channels <= 4 &&
+      image.height > 0 && image.width > 0 && image.height <= kMaxPixels &&
+      image.width <= kMaxPixels && image.channels >= 1 && image.channels <= 4 &&
       static_cast<std::int64_t>(image.pixels.size()) == image.height * image.width * image.channels;
   if (fits) return;
   throw UsageError("track.image",

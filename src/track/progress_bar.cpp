@@ -23,7 +23,7 @@ void ProgressBar::update(std::int64_t n) {
 }
 
 void ProgressBar::start_at(std::int64_t n) {
-  done_ = before_ = n;
+  done_ = initial_ = n;
   start_ = Clock::now();
 }
 
@@ -57,9 +57,9 @@ void ProgressBar::close() {
 
 std::string ProgressBar::line(int columns) const {
   const double seconds = std::chrono::duration<double>(Clock::now() - start_).count();
-  const auto fresh = static_cast<double>(done_ - before_);
+  const auto fresh = static_cast<double>(done_ - initial_);
   const double rate = seconds > 0 ? fresh / seconds : 0;
-  const double share =
+  const double fraction =
       total_ > 0 ? std::min(1.0, static_cast<double>(done_) / static_cast<double>(total_)) : 1.0;
   const std::string left =
       rate > 0
@@ -74,12 +74,12 @@ std::string ProgressBar::line(int columns) const {
                options_.unit, " [", human_duration(seconds), ", ", speed,
                postfix_.empty() ? "" : ", " + postfix_, "]");
   const std::string head = str(options_.description.empty() ? "" : options_.description + " ",
-                               static_cast<int>(share * 100), "%");
+                               static_cast<int>(fraction * 100), "%");
   std::string tail = str(done_, "/", total_, " [", human_duration(seconds), "<", left, ", ", speed,
                          postfix_.empty() ? "" : ", " + postfix_, "]");
   const int width = std::clamp(columns - static_cast<int>(head.size() + tail.size()) - 5, 0, 30);
   if (width < 4) return head + " " + tail;
-  const auto filled = static_cast<std::size_t>(share * width);
+  const auto filled = static_cast<std::size_t>(fraction * width);
   return head + " |" + std::string(filled, '#') +
          std::string(static_cast<std::size_t>(width) - filled, ' ') + "| " + tail;
 }
@@ -89,7 +89,7 @@ void ProgressBar::draw(bool force) {
   if (!terminal_) {
     if (!options_.leave) return;  // a bar that is removed at its end does not belong in a log
     const int tenth = total_ > 0 ? static_cast<int>(done_ * 10 / total_) : 10;
-    if (tenth == tenth_ || done_ == before_) return;
+    if (tenth == tenth_ || done_ == initial_) return;
     tenth_ = tenth;
     std::fprintf(options_.out, "%s\n", line(100).c_str());
     std::fflush(options_.out);

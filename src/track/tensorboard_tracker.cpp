@@ -5,7 +5,7 @@
 #include "base/process_state.h"
 #include "hasten/base/text.h"
 #include "hasten/track/file_trackers.h"
-#include "track/appended_file.h"
+#include "track/append_only_file.h"
 #include "track/event_fields.h"
 #include "track/event_record.h"
 #include "track/histogram.h"
@@ -107,7 +107,7 @@ std::string experiment_and_start(const TrackedConfiguration& values) {
          record("session_start_info", kSessionStart, start);
 }
 
-std::string end() {
+std::string session_end_record() {
   ProtobufWriter end;
   end.integer(kStatus, kSuccess);
   end.number(kEndTime, seconds_since_epoch());
@@ -118,7 +118,7 @@ std::string end() {
 }  // namespace
 
 TensorBoardTracker::TensorBoardTracker(const std::filesystem::path& folder)
-    : file_(std::make_unique<AppendedFile>(folder / event_file_name())) {
+    : file_(std::make_unique<AppendOnlyFile>(folder / event_file_name())) {
   file_->append(record_of_version());
 }
 
@@ -162,8 +162,8 @@ void TensorBoardTracker::log_histogram(const std::string& name, std::span<const 
   if (!file_) return;
   const Histogram from = histogram(values);
   ProtobufWriter to, value;
-  to.number(1, from.least);
-  to.number(2, from.most);
+  to.number(1, from.min);
+  to.number(2, from.max);
   to.number(3, static_cast<double>(from.count));
   to.number(4, from.sum);
   to.number(5, from.sum_of_squares);
@@ -189,7 +189,7 @@ void TensorBoardTracker::log_image(const std::string& name, const TrackedImage& 
 }
 
 void TensorBoardTracker::finish() {
-  if (file_ && has_configuration_) file_->append(hparams::end());
+  if (file_ && has_configuration_) file_->append(hparams::session_end_record());
   file_.reset();
 }
 

@@ -22,7 +22,7 @@
 namespace hasten {
 namespace {
 
-constexpr off_t kShown = 16384;  // bytes of kept output that kept_lines() reads
+constexpr off_t kMaxReadBytes = 16384;  // bytes of captured output that captured_lines() reads
 
 // Everything that restore_terminal() needs. A signal handler reads it, so nothing in it allocates.
 struct State {
@@ -31,10 +31,10 @@ struct State {
   int terminal = -1;
   bool has_modes = false;
   termios modes{};
-  std::array<char, 256> restoring{};
-  std::atomic<std::size_t> restoring_size{0};
+  std::array<char, 256> reset_sequence{};
+  std::atomic<std::size_t> reset_sequence_size{0};
   pid_t group = 0;
-  int kept = -1;                       // the file of the kept output
+  int captured_output = -1;            // a file descriptor
   std::array<int, 2> streams{-1, -1};  // the process's own standard output and standard error
 };
 State state;
@@ -47,11 +47,11 @@ void wait_for_drawing() {
   }
 }
 
-void print_kept() {
+void print_captured_output() {
   char bytes[4096];
   off_t at = 0;
   for (;;) {
-    const ssize_t size = pread(state.kept, bytes, sizeof bytes, at);
+    const ssize_t size = pread(state.captured_output, bytes, sizeof bytes, at);
     if (size <= 0) return;
     write_all(STDERR_FILENO, {bytes, static_cast<std::size_t>(size)});
     at += size;
@@ -68,39 +68,40 @@ void restore_and_raise(int number) {
   errno = error;
 }
 
-// Moves a standard stream into the file of kept output and returns a copy of the original stream.
+// Redirects a standard stream to the file of captured output and returns a copy of the original
+// stream.
 int redirect(int stream) {
   const int copy = fcntl(stream, F_DUPFD_CLOEXEC, 3);
-  if (copy >= 0) dup2(state.kept, stream);
+  if (copy >= 0) dup2(state.captured_output, stream);
   return copy;
 }
 
 }  // namespace
 
-TerminalOutputAllowed::TerminalOutputAllowed() {
+BackgroundOutputScope::BackgroundOutputScope() {
   sigset_t set;
   sigemptyset(&set);
   sigaddset(&set, SIGTTOU);
   pthread_sigmask(SIG_BLOCK, &set, &before_);
 }
 
-TerminalOutputAllowed::~TerminalOutputAllowed() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+BackgroundOutputScope::~BackgroundOutputScope() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
 
 bool use_terminal(const TerminalUse& use) {
   if (state.in_use) return false;
-  state.kept = memfd_create("hasten-output", MFD_CLOEXEC);
-  if (state.kept < 0) return false;
-  fcntl(state.kept, F_SETFL, O_APPEND);
+  state.captured_output = memfd_create("hasten-output", MFD_CLOEXEC);
+  if (state.captured_output < 0) return false;
+  fcntl(state.captured_output, F_SETFL, O_APPEND);
   state.process = getpid();
   state.terminal = use.terminal;
   state.group = use.group;
   state.has_modes = use.terminal >= 0 && tcgetattr(use.terminal, &state.modes) == 0;
-  state.restoring_size = 0;
+  state.reset_sequence_size = 0;
   std::fflush(stdout);
   state.streams = {-1, -1};
   // A standard output that is a file or a pipe is not moved, unless another process draws.
-  const bool keeps_output = use.terminal < 0 || isatty(STDOUT_FILENO) != 0;
-  if (keeps_output) state.streams[0] = redirect(STDOUT_FILENO);
+  const bool captures_stdout = use.terminal < 0 || isatty(STDOUT_FILENO) != 0;
+  if (captures_stdout) state.streams[0] = redirect(STDOUT_FILENO);
   state.streams[1] = redirect(STDERR_FILENO);
   state.in_use = true;
   static const int at_exit = std::atexit([] { restore_terminal(); });
@@ -108,18 +109,18 @@ bool use_terminal(const TerminalUse& use) {
   return true;
 }
 
-void set_restoring(const std::string& restoring) {
-  const std::size_t size = std::min(restoring.size(), state.restoring.size());
-  std::memcpy(state.restoring.data(), restoring.data(), size);
-  state.restoring_size = size;
+void set_reset_sequence(const std::string& reset_sequence) {
+  const std::size_t size = std::min(reset_sequence.size(), state.reset_sequence.size());
+  std::memcpy(state.reset_sequence.data(), reset_sequence.data(), size);
+  state.reset_sequence_size = size;
 }
 
 void restore_terminal() noexcept {
   if (!state.in_use || state.process != getpid() || !state.in_use.exchange(false)) return;
   wait_for_drawing();
-  const TerminalOutputAllowed allowed;
+  const BackgroundOutputScope allowed;
   if (state.terminal >= 0) {
-    write_all(state.terminal, {state.restoring.data(), state.restoring_size});
+    write_all(state.terminal, {state.reset_sequence.data(), state.reset_sequence_size});
     if (state.has_modes) tcsetattr(state.terminal, TCSADRAIN, &state.modes);
     if (state.group != 0) tcsetpgrp(state.terminal, state.group);
   }
@@ -128,17 +129,18 @@ void restore_terminal() noexcept {
     dup2(state.streams[static_cast<std::size_t>(stream)], stream + 1);
     close(state.streams[static_cast<std::size_t>(stream)]);
   }
-  print_kept();
-  close(state.kept);
+  print_captured_output();
+  close(state.captured_output);
 }
 
 bool is_terminal_in_use() { return state.in_use; }
 
-std::vector<std::string> kept_lines(std::size_t most) {
+std::vector<std::string> captured_lines(std::size_t most) {
   if (!state.in_use || most == 0) return {};
-  const off_t size = lseek(state.kept, 0, SEEK_END), from = std::max<off_t>(0, size - kShown);
+  const off_t size = lseek(state.captured_output, 0, SEEK_END),
+              from = std::max<off_t>(0, size - kMaxReadBytes);
   std::string bytes(static_cast<std::size_t>(std::max<off_t>(0, size - from)), '\0');
-  const ssize_t got = pread(state.kept, bytes.data(), bytes.size(), from);
+  const ssize_t got = pread(state.captured_output, bytes.data(), bytes.size(), from);
   bytes.resize(static_cast<std::size_t>(std::max<ssize_t>(0, got)));
   std::vector<std::string> lines;
   for (std::string& line : split(bytes, '\n')) {

@@ -47,13 +47,13 @@ class TerminalScreen {
 };
 
 // A screen, and how to undo its changes to the terminal without the library.
-struct OpenedScreen {
+struct OpenScreenResult {
   std::unique_ptr<TerminalScreen> screen;  // null if it cannot be opened
-  std::string why;                         // the reason if `screen` is null
-  std::string restoring;                   // the control sequences that leave the screen
+  std::string reason;                      // the reason if `screen` is null
+  std::string reset_sequence;              // the control sequences that leave the screen
 };
 // The function that the module exports, as `hasten_open_screen`. `terminal` is the file of the
 // terminal, which must remain open.
-using OpenScreen = OpenedScreen(int terminal);
+using OpenScreenFunction = OpenScreenResult(int terminal);
 
 }  // namespace hasten

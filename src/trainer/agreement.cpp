@@ -12,14 +12,14 @@ namespace hasten {
 namespace {
 
 // The interval grows by at most this factor, because the first batch may be quick by chance.
-constexpr std::int64_t kFasterAtMost = 4;
+constexpr std::int64_t kMaxIntervalGrowth = 4;
 
 at::Tensor tensor_of(const std::vector<double>& values) { return at::tensor(values, at::kDouble); }
 
 constexpr std::array kTotals = {&StepTotals::loss, &StepTotals::items, &StepTotals::tokens,
                                 &StepTotals::flos};
 
-std::vector<double> each_of(const std::vector<StepTotals>& all, double StepTotals::*total) {
+std::vector<double> collect_field(const std::vector<StepTotals>& all, double StepTotals::*total) {
   std::vector<double> values;
   for (const StepTotals& each : all) values.push_back(each.*total);
   return values;
@@ -33,9 +33,10 @@ std::vector<double> values_of(const at::Tensor& tensor) {
 
 }  // namespace
 
-StepTotals sum_of_turns(const Accelerator& accelerator, const std::vector<StepTotals>& own) {
+StepTotals sum_over_virtual_ranks(const Accelerator& accelerator,
+                                  const std::vector<StepTotals>& own) {
   StepTotals sums;
-  for (const auto total : kTotals) sums.*total = accelerator.elastic_sum(each_of(own, total));
+  for (const auto total : kTotals) sums.*total = accelerator.elastic_sum(collect_field(own, total));
   return sums;
 }
 
@@ -43,7 +44,7 @@ StepTotals sum_of_turns(const Accelerator& accelerator, const std::vector<StepTo
 StepTotals sum_of_batches(const Group& group, const std::vector<StepTotals>& own) {
   StepTotals sums;
   for (const auto total : kTotals) {
-    const at::Tensor of_ranks = group.gather(tensor_of(each_of(own, total)).unsqueeze(0));
+    const at::Tensor of_ranks = group.gather(tensor_of(collect_field(own, total)).unsqueeze(0));
     for (const double value : values_of(of_ranks.t())) sums.*total += value;
   }
   return sums;
@@ -78,7 +79,7 @@ void merge_control(const Group& group, TrainerControl& control, bool& is_writing
 std::int64_t next_interval(std::int64_t interval, double slowest, double wanted) {
   const double next = wanted * static_cast<double>(interval) / std::max(slowest, 1e-6);
   return static_cast<std::int64_t>(
-      std::clamp(next, 1.0, static_cast<double>(kFasterAtMost * interval)));
+      std::clamp(next, 1.0, static_cast<double>(kMaxIntervalGrowth * interval)));
 }
 
 void broadcast_metrics(const Group& group, Metrics& metrics) {

@@ -25,7 +25,8 @@ StepTotals sum_over(const Group& group, StepTotals own);
 
 // Returns the sums over all virtual ranks of a run with elastic ranks. Each process passes the sums
 // of its own virtual ranks, in order. The result has the same bits for any number of processes.
-StepTotals sum_of_turns(const Accelerator& accelerator, const std::vector<StepTotals>& own);
+StepTotals sum_over_virtual_ranks(const Accelerator& accelerator,
+                                  const std::vector<StepTotals>& own);
 
 // Returns the sums over the batches of an evaluation. Each process passes the sums of its own
 // batches, in the order of the data. The result has the same bits for any number of processes.

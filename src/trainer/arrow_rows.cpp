@@ -9,7 +9,7 @@
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
 #include "hasten/data/column_dataset.h"
-#include "hasten/machine/arrow_data.h"
+#include "machine/arrow_data.h"
 #include "trainer/data_files.h"
 
 namespace hasten {
@@ -58,8 +58,8 @@ void require_arrow_rows(std::int64_t rows, const std::string& source) {
 
 // Checks that a column of the row has a whole number or a boolean for each token. The row may lack
 // it.
-void check_of_tokens(const TensorDict& row, const char* name, const std::string& source,
-                     std::int64_t index) {
+void check_token_column(const TensorDict& row, const char* name, const std::string& source,
+                        std::int64_t index) {
   const auto found = row.find(name);
   if (found == row.end()) return;
   const at::Tensor &values = found->second, &ids = row.at("input_ids");
@@ -166,7 +166,7 @@ void ArrowRows::check(const PreTrainedModel& model) const {
     if (outside != first + ids.numel())
       fail("data.ids", str(*outside),
            str("0 to ", model.vocab_size() - 1, ", the ids of the vocabulary"));
-    for (const char* name : {kMask, kTypes}) check_of_tokens(row, name, source_, index);
+    for (const char* name : {kMask, kTypes}) check_token_column(row, name, source_, index);
   }
 }
 

@@ -8,11 +8,11 @@
 namespace hasten {
 
 std::optional<BatchSize> smaller_batch(const BatchSize& size) {
-  const std::int64_t of_step = size.rows * size.accumulation;
+  const std::int64_t rows_per_step = size.rows * size.accumulation;
   std::int64_t rows = size.rows / 2;
-  while (rows > 1 && of_step % rows != 0) --rows;
+  while (rows > 1 && rows_per_step % rows != 0) --rows;
   if (rows < 1) return std::nullopt;
-  return BatchSize{.rows = rows, .accumulation = of_step / rows, .floor = size.floor};
+  return BatchSize{.rows = rows, .accumulation = rows_per_step / rows, .floor = size.floor};
 }
 
 Trainer::BatchSizeSearch::BatchSizeSearch(Impl& trainer)

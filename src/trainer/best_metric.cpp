@@ -24,7 +24,8 @@ double metric_for_best(const TrainingArguments& args, const Metrics& metrics) {
                      "metric_for_best_model");
 }
 
-bool note_best(const TrainingArguments& args, const Metrics& metrics, TrainerState& state) {
+bool update_best_metric(const TrainingArguments& args, const Metrics& metrics,
+                        TrainerState& state) {
   if (args.metric_for_best_model.empty()) return false;
   const double metric = metric_for_best(args, metrics);
   if (!std::isfinite(metric)) return false;

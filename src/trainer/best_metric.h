@@ -1,7 +1,7 @@
 // File: trainer/best_metric.h (internal)
 // The metric that metric_for_best_model names, and the best value of it in a run.
 //
-//   const bool is_best = note_best(args, metrics, state);
+//   const bool is_best = update_best_metric(args, metrics, state);
 //
 // Throws ConfigError "trainer.unknown-metric" if the evaluation does not compute it. Thread rule:
 // pure functions.
@@ -21,6 +21,6 @@ double metric_for_best(const TrainingArguments& args, const Metrics& metrics);
 
 // Stores the metric and the step in the state if the metric is better than every earlier one.
 // Returns false otherwise, and without metric_for_best_model.
-bool note_best(const TrainingArguments& args, const Metrics& metrics, TrainerState& state);
+bool update_best_metric(const TrainingArguments& args, const Metrics& metrics, TrainerState& state);
 
 }  // namespace hasten

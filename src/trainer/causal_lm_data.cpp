@@ -6,10 +6,10 @@
 
 #include "data/padding.h"
 #include "hasten/data/language_modeling.h"
-#include "hasten/machine/arrow_data.h"
 #include "hasten/machine/model_folder.h"
 #include "hasten/metrics/classification.h"
 #include "hasten/tokenizers/tokenizer.h"
+#include "machine/arrow_data.h"
 #include "trainer/arrow_rows.h"
 #include "trainer/corpus.h"
 #include "trainer/data_files.h"
@@ -32,12 +32,12 @@ class CausalLmFiles : public TaskData {
     return model_options_for(Task::causal_lm, options_);
   }
   TrainerDataset train(const PreTrainedModel& model) const override {
-    return train_texts_.empty() ? of_ids(options_.data, model)
-                                : of_texts(train_texts_, options_.data, model);
+    return train_texts_.empty() ? dataset_from_ids(options_.data, model)
+                                : dataset_from_texts(train_texts_, options_.data, model);
   }
   TrainerDataset eval(const PreTrainedModel& model) const override {
-    return eval_texts_.empty() ? of_ids(options_.eval_data, model)
-                               : of_texts(eval_texts_, options_.eval_data, model);
+    return eval_texts_.empty() ? dataset_from_ids(options_.eval_data, model)
+                               : dataset_from_texts(eval_texts_, options_.eval_data, model);
   }
   std::shared_ptr<EvalMetric> metrics(const PreTrainedModel&) const override {
     return combine_metrics({std::make_shared<Accuracy>(), std::make_shared<Perplexity>()});
@@ -54,9 +54,9 @@ class CausalLmFiles : public TaskData {
     return mask == tensors.end() ? ids.clone() : ids.masked_fill(mask->second.eq(0), kIgnoredLabel);
   }
 
-  TrainerDataset of_ids(const std::string& file, const PreTrainedModel& model) const {
+  TrainerDataset dataset_from_ids(const std::string& file, const PreTrainedModel& model) const {
     if (file.empty()) return TrainerDataset();
-    if (is_arrow_data(file)) return of_rows(file, model);
+    if (is_arrow_data(file)) return dataset_from_rows(file, model);
     const ColumnDataset columns = open_columns(file, options_, model);
     check_rows(columns, model, file);
     TensorDict tensors = columns.columns();
@@ -66,7 +66,7 @@ class CausalLmFiles : public TaskData {
     return TrainerDataset(ColumnDataset(std::move(tensors)));
   }
 
-  TrainerDataset of_rows(const std::string& file, const PreTrainedModel& model) const {
+  TrainerDataset dataset_from_rows(const std::string& file, const PreTrainedModel& model) const {
     const ArrowRows rows(file, "labels");
     rows.check(model);
     if (!rows.has_labels()) return TrainerDataset(rows, collator(model));
@@ -75,23 +75,23 @@ class CausalLmFiles : public TaskData {
   }
 
   // Every text ends with the tokenizer's end token, so that the model learns where texts end.
-  void end_text(Encoding& text) const {
+  void append_end_token(Encoding& text) const {
     const auto end = tokenizer_->eos_id();
     if (end && (text.input_ids.empty() || text.input_ids.back() != *end))
       text.input_ids.push_back(*end);
   }
 
-  TrainerDataset of_texts(const std::vector<std::string>& texts, const std::string& file,
-                          const PreTrainedModel& model) const {
-    const std::int64_t length = longest_row(options_, model);
+  TrainerDataset dataset_from_texts(const std::vector<std::string>& texts, const std::string& file,
+                                    const PreTrainedModel& model) const {
+    const std::int64_t length = max_row_length(options_, model);
     std::vector<Encoding> encoded = tokenizer_->encode_batch(texts, {}, at::get_num_threads());
     for (Encoding& text : encoded) {
-      end_text(text);
+      append_end_token(text);
       const bool is_long = text.input_ids.size() > static_cast<std::size_t>(length);
       if (options_.line_by_line && is_long) text.input_ids.resize(static_cast<std::size_t>(length));
     }
-    TokenDataset rows =
-        options_.line_by_line ? row_for_each(encoded, file) : rows_of_length(encoded, length, file);
+    TokenDataset rows = options_.line_by_line ? one_row_per_text(encoded, file)
+                                              : rows_of_length(encoded, length, file);
     check_ids(rows, model.vocab_size(), file);
     return TrainerDataset(std::move(rows), collator(model));
   }

@@ -10,8 +10,8 @@
 #include "hasten/data/column_dataset.h"
 #include "hasten/data/text_reader.h"
 #include "hasten/data/token_dataset.h"
-#include "hasten/machine/arrow_data.h"
 #include "hasten/machine/model_folder.h"
+#include "machine/arrow_data.h"
 #include "trainer/arrow_rows.h"
 #include "trainer/data_files.h"
 #include "trainer/text_labels.h"
@@ -72,28 +72,28 @@ struct ClassificationFiles::Impl {
 
   TrainerDataset dataset(const DataFile& file, const PreTrainedModel& model) const {
     if (file.name.empty()) return TrainerDataset();
-    if (file.table) return of_table(file, model);
-    if (file.rows) return of_rows(file, model);
-    return of_columns(
+    if (file.table) return dataset_from_table(file, model);
+    if (file.rows) return dataset_from_rows(file, model);
+    return dataset_from_columns(
         file.columns ? *file.columns
                      : dummy_rows(options.dummy_rows, options.dummy_length, model.vocab_size()),
         model, file.name, !file.columns || file.has_labels(options.label_column));
   }
 
-  TrainerDataset of_table(const DataFile& file, const PreTrainedModel& model) const {
+  TrainerDataset dataset_from_table(const DataFile& file, const PreTrainedModel& model) const {
     const TextTable& table = *file.table;
-    TokenDataset tokens = encode_texts(*tokenizer, table, options, longest_row(options, model));
+    TokenDataset tokens = encode_texts(*tokenizer, table, options, max_row_length(options, model));
     check_ids(tokens, model.vocab_size(), file.name);
     if (file.has_labels(options.label_column)) {
       const TextLabels& meaning = labels ? *labels : *eval_labels;
-      tokens.set_labels(meaning.of(table, options.label_column));
+      tokens.set_labels(meaning.encode(table, options.label_column));
       check_labels(tokens, model.num_labels(), file.name, model.problem_type());
     }
     return TrainerDataset(std::move(tokens),
                           DataCollatorWithPadding{.pad_token_id = padding_id(*tokenizer, model)});
   }
 
-  TrainerDataset of_rows(const DataFile& file, const PreTrainedModel& model) const {
+  TrainerDataset dataset_from_rows(const DataFile& file, const PreTrainedModel& model) const {
     ArrowRows rows = *file.rows;
     rows.check(model);
     if (file.has_labels(options.label_column)) {
@@ -104,8 +104,8 @@ struct ClassificationFiles::Impl {
     return TrainerDataset(std::move(rows), DataCollatorWithPadding{});
   }
 
-  TrainerDataset of_columns(const ColumnDataset& columns, const PreTrainedModel& model,
-                            const std::string& source, bool has_labels) const {
+  TrainerDataset dataset_from_columns(const ColumnDataset& columns, const PreTrainedModel& model,
+                                      const std::string& source, bool has_labels) const {
     check_rows(columns, model, source);
     if (!has_labels) return TrainerDataset(columns);
     check_labels(columns, model.num_labels(), source, model.problem_type());

@@ -16,8 +16,8 @@ bool has_lines(const std::string& file) { return ends_with(lower(file), ".txt");
 // The numbers start again at 0 before they become too large, because only neighbours are compared.
 void append_words(const std::vector<std::int32_t>& text, std::int32_t& next,
                   std::vector<std::int32_t>& words) {
-  constexpr std::int32_t kMostWords = 1 << 30;
-  if (next >= kMostWords) next = 0;
+  constexpr std::int32_t kMaxWordNumber = 1 << 30;
+  if (next >= kMaxWordNumber) next = 0;
   std::int32_t count = 0;
   for (const std::int32_t word : text) {
     words.push_back(word < 0 ? word : next + word);
@@ -64,7 +64,7 @@ TokenDataset rows_of_length(const std::vector<Encoding>& texts, std::int64_t len
   return rows;
 }
 
-TokenDataset row_for_each(const std::vector<Encoding>& texts, const std::string& file) {
+TokenDataset one_row_per_text(const std::vector<Encoding>& texts, const std::string& file) {
   TokenDataset rows;
   for (const Encoding& text : texts) {
     if (text.size() > 0) rows.push_back(text.input_ids, {}, text.word_ids);

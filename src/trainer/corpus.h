@@ -25,6 +25,6 @@ std::vector<std::string> read_corpus(const std::string& file, const std::string&
 TokenDataset rows_of_length(const std::vector<Encoding>& texts, std::int64_t length,
                             const std::string& file);
 // Returns a row for each text that has tokens, with token_labels as in rows_of_length.
-TokenDataset row_for_each(const std::vector<Encoding>& texts, const std::string& file);
+TokenDataset one_row_per_text(const std::vector<Encoding>& texts, const std::string& file);
 
 }  // namespace hasten

@@ -27,7 +27,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr double kBetweenReports = 1;  // seconds between the reports of the ranks to rank 0
+constexpr double kRankReportInterval = 1;  // seconds between the reports of the ranks to rank 0
 
 double seconds_between(Clock::time_point from, Clock::time_point to) {
   return std::chrono::duration<double>(to - from).count();
@@ -46,11 +46,11 @@ double processor_seconds() {
 // Opens the dashboard on this process's terminal. If that is not possible, the dashboard has the
 // reason.
 std::unique_ptr<Dashboard> open_dashboard() {
-  const Module<OpenScreen> module =
-      load_module<OpenScreen>("libhasten_terminal.so", "hasten_open_screen");
+  const Module<OpenScreenFunction> module =
+      load_module<OpenScreenFunction>("libhasten_terminal.so", "hasten_open_screen");
   if (module.function == nullptr) {
-    FoundTerminal none{.why = str("hasten was built without ncurses (", module.missing,
-                                  "). Install libncurses-dev and build again")};
+    DashboardTerminal none{.reason = str("hasten was built without ncurses (", module.missing,
+                                         "). Install libncurses-dev and build again")};
     return std::make_unique<Dashboard>(std::move(none), nullptr);
   }
   return std::make_unique<Dashboard>(find_terminal(), module.function);
@@ -79,7 +79,7 @@ std::vector<DashboardMemory> memory_of(const torch::nn::Module& model, std::int6
 
 class DashboardCallback::Impl {
  public:
-  explicit Impl(ProgressOptions otherwise) : otherwise_(otherwise), lines_(otherwise) {
+  explicit Impl(ProgressOptions fallback) : fallback_(fallback), lines_(fallback) {
     restore_terminal_at_signals();
   }
   ~Impl() { close(); }
@@ -94,9 +94,9 @@ class DashboardCallback::Impl {
     if (event.state.is_world_process_zero) dashboard_ = open_dashboard();
     const bool opened = dashboard_ && dashboard_->is_open();
     is_shown_ = group.gather(at::full({1}, opened, at::kInt))[0].item<int>() != 0;
-    lines_ = ProgressCallback(is_shown_ ? ProgressOptions{.bar = false, .lines = otherwise_.lines}
-                                        : otherwise_);
-    if (!is_shown_) return report_why();
+    lines_ = ProgressCallback(is_shown_ ? ProgressOptions{.bar = false, .lines = fallback_.lines}
+                                        : fallback_);
+    if (!is_shown_) return log_reason();
     shows_logs_ = shows_logged_losses(event.model, event.args);
     if (!opened) use_terminal({});  // rank 0 draws, so this rank keeps its output
     show_start(event, group);
@@ -105,9 +105,9 @@ class DashboardCallback::Impl {
   void step_end(const TrainerEvent& event, TrainerControl& control, double loss) {
     if (!is_shown_) return;
     if (dashboard_) {
-      hand_over(control);
+      apply_keys(control);
       dashboard_->update([&](DashboardFigures& f) {
-        note_position(f, event);
+        set_position(f, event);
         if (!shows_logs_) f.step_loss.add(static_cast<double>(event.state.global_step), loss);
         f.activity = "training";
       });
@@ -118,7 +118,7 @@ class DashboardCallback::Impl {
   void log(const TrainerEvent& event, const Metrics& logs) {
     if (!dashboard_) return;
     dashboard_->update([&](DashboardFigures& f) {
-      note_position(f, event);
+      set_position(f, event);
       for (const auto& [name, value] : logs) {
         if (name == "total_flos" || starts_with(name, "train_")) continue;
         if (!f.logged.contains(name)) f.metrics.push_back(name);
@@ -137,7 +137,7 @@ class DashboardCallback::Impl {
       f.activity = "evaluating";
     });
   }
-  void evaluated_batch() {
+  void count_evaluated_batch() {
     if (!dashboard_) return;
     dashboard_->update([](DashboardFigures& f) { ++f.evaluated; });
   }
@@ -148,7 +148,7 @@ class DashboardCallback::Impl {
       f.activity = "training";
     });
   }
-  void saved(const TrainerEvent& event) {
+  void show_saved(const TrainerEvent& event) {
     if (!dashboard_) return;
     dashboard_->update(
         [&](DashboardFigures& f) { f.notice = str("saved at step ", event.state.global_step); });
@@ -178,9 +178,9 @@ class DashboardCallback::Impl {
     return event.accelerator == nullptr ? Group::single() : event.accelerator->group();
   }
 
-  void report_why() {
+  void log_reason() {
     if (!dashboard_) return;
-    log_line("hasten: the dashboard is not shown: " + dashboard_->why());
+    log_line("hasten: the dashboard is not shown: " + dashboard_->reason());
     dashboard_.reset();
   }
 
@@ -209,7 +209,7 @@ class DashboardCallback::Impl {
       f.ranks.resize(hosts.size());
       for (std::size_t i = 0; i < hosts.size(); ++i) f.ranks[i].host = hosts[i];
       f.memory = memory_of(event.model, 0);
-      note_position(f, event);
+      set_position(f, event);
     });
   }
 
@@ -225,7 +225,7 @@ class DashboardCallback::Impl {
     return half > 0 ? half : roofs.flops_per_second;
   }
 
-  void note_position(DashboardFigures& f, const TrainerEvent& event) const {
+  void set_position(DashboardFigures& f, const TrainerEvent& event) const {
     f.step = event.state.global_step;
     f.max_steps = event.state.max_steps;
     f.epoch = event.state.epoch;
@@ -233,7 +233,7 @@ class DashboardCallback::Impl {
     f.seconds = seconds_between(started_, Clock::now());
   }
 
-  void hand_over(TrainerControl& control) {
+  void apply_keys(TrainerControl& control) {
     const DashboardKeys keys = dashboard_->take_keys();
     if (keys.stop) control.should_training_stop = true;
     if (keys.save) control.should_save = true;
@@ -253,7 +253,7 @@ class DashboardCallback::Impl {
         at::kDouble);
     const at::Tensor all = group_of(event).gather(own.unsqueeze(0)).contiguous();
     const double slowest = all.select(1, 0).max().item<double>();
-    interval_ = next_interval(interval_, slowest, kBetweenReports);
+    interval_ = next_interval(interval_, slowest, kRankReportInterval);
     if (dashboard_) show_report(event, all, seconds, device_memory);
     steps_ = 0;
     reported_ = now;
@@ -284,7 +284,7 @@ class DashboardCallback::Impl {
     return gpu_memory_used(index).value_or(0);
   }
 
-  ProgressOptions otherwise_;
+  ProgressOptions fallback_;
   ProgressCallback lines_;
   std::unique_ptr<Dashboard> dashboard_;  // exists in rank 0
   bool is_shown_ = false;                 // by rank 0
@@ -294,8 +294,8 @@ class DashboardCallback::Impl {
   double processor_ = 0, flos_ = 0;
 };
 
-DashboardCallback::DashboardCallback(ProgressOptions otherwise)
-    : impl_(std::make_unique<Impl>(otherwise)) {}
+DashboardCallback::DashboardCallback(ProgressOptions fallback)
+    : impl_(std::make_unique<Impl>(fallback)) {}
 DashboardCallback::~DashboardCallback() = default;
 
 void DashboardCallback::on_train_begin(const TrainerEvent& event, TrainerControl& control) {
@@ -321,7 +321,7 @@ void DashboardCallback::on_evaluate_begin(const TrainerEvent& event, std::int64_
 }
 
 void DashboardCallback::on_prediction_step(const TrainerEvent& event, TrainerControl& control) {
-  impl_->evaluated_batch();
+  impl_->count_evaluated_batch();
   impl_->lines().on_prediction_step(event, control);
 }
 
@@ -337,7 +337,9 @@ void DashboardCallback::on_predict(const TrainerEvent& event, TrainerControl& co
   impl_->lines().on_predict(event, control, metrics);
 }
 
-void DashboardCallback::on_save(const TrainerEvent& event, TrainerControl&) { impl_->saved(event); }
+void DashboardCallback::on_save(const TrainerEvent& event, TrainerControl&) {
+  impl_->show_saved(event);
+}
 
 void DashboardCallback::on_anatomy(const TrainerEvent&, const anatomy::Report& report) {
   impl_->show_anatomy(report);

@@ -51,7 +51,7 @@ ModelOptions model_options_for(Task task, const TrainOptions& options) {
           .ignore_mismatched_sizes = options.ignore_mismatched_sizes};
 }
 
-std::int64_t longest_row(const TrainOptions& options, const PreTrainedModel& model) {
+std::int64_t max_row_length(const TrainOptions& options, const PreTrainedModel& model) {
   return std::min(options.max_length, model.max_length());
 }
 

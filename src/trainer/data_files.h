@@ -30,7 +30,7 @@ std::vector<std::filesystem::path> tokenizer_files_in(const std::filesystem::pat
 // Returns the options of the model that do not depend on the data.
 ModelOptions model_options_for(Task task, const TrainOptions& options);
 // Returns the maximum number of tokens of a row.
-std::int64_t longest_row(const TrainOptions& options, const PreTrainedModel& model);
+std::int64_t max_row_length(const TrainOptions& options, const PreTrainedModel& model);
 
 // True if the table has a column of this name.
 bool has_column(const TextTable& table, const std::string& name);

@@ -31,7 +31,7 @@
 #include "machine/this_gpu.h"
 #include "models/repeatable_model.h"
 #include "options/training_rules.h"
-#include "trainer/changeable_sizes.h"
+#include "trainer/dynamic_sizes.h"
 #include "trainer/exported_rows.h"
 #include "trainer/step_graphs.h"
 
@@ -39,13 +39,13 @@ namespace hasten {
 namespace {
 
 Task task_of(const EstimateOptions& options) {
-  return options.task ? *options.task : usual_task_of(options.model);
+  return options.task ? *options.task : default_task_of(options.model);
 }
 
 // The rows of an estimate, and how to compute their loss if the model does not do so.
 struct Batches {
   ColumnDataset rows;
-  ComputeLoss loss = {};
+  LossFunction loss = {};
   bool needs_labels = false;  // also for inference
 };
 
@@ -74,8 +74,8 @@ std::int64_t rows_of(const EstimateOptions& options) {
 
 // True if the Trainer would use a graph for a run of such steps. The steps of an anatomy have no
 // graph, because they are measured.
-bool repeats_steps(const EstimateOptions& options, const torch::nn::Module& model,
-                   const anatomy::Report& report) {
+bool would_use_graph(const EstimateOptions& options, const torch::nn::Module& model,
+                     const anatomy::Report& report) {
   const TrainingArguments& args = options.arguments;
   if (!options.dry || !report.memory.gpu || !args.cuda_graph.value_or(true)) return false;
   if (args.cuda_graph) return true;
@@ -85,8 +85,8 @@ bool repeats_steps(const EstimateOptions& options, const torch::nn::Module& mode
 }
 
 template <class Model>
-anatomy::Report training(const EstimateOptions& options, const std::shared_ptr<Model>& model,
-                         const Batches& batches) {
+anatomy::Report run_training(const EstimateOptions& options, const std::shared_ptr<Model>& model,
+                             const Batches& batches) {
   const TemporaryDirectory scratch("hasten-estimate");
   anatomy::Report found;
   Trainer trainer(model, arguments_of(options, scratch.path()),
@@ -116,7 +116,7 @@ void infer(Accelerator& accelerator, const EstimateOptions& options,
   }
 }
 
-AcceleratorOptions accelerator_of(const EstimateOptions& options) {
+AcceleratorOptions accelerator_options_of(const EstimateOptions& options) {
   const TrainingArguments& args = options.arguments;
   return {.mixed_precision = args.bf16   ? Precision::bf16
                              : args.fp16 ? Precision::fp16
@@ -125,9 +125,9 @@ AcceleratorOptions accelerator_of(const EstimateOptions& options) {
 }
 
 template <class Model>
-anatomy::Report inference(const EstimateOptions& options, const std::shared_ptr<Model>& model,
-                          const Batches& batches) {
-  Accelerator accelerator(accelerator_of(options));
+anatomy::Report run_inference(const EstimateOptions& options, const std::shared_ptr<Model>& model,
+                              const Batches& batches) {
+  Accelerator accelerator(accelerator_options_of(options));
   std::optional<Anatomy> anatomy;
   infer(accelerator, options, model, batches, [&] {
     anatomy.emplace(accelerator.anatomy({.steps = options.steps}));
@@ -139,7 +139,7 @@ anatomy::Report inference(const EstimateOptions& options, const std::shared_ptr<
   return anatomy->report();
 }
 
-GenerationOptions generation_of(const EstimateOptions& options, Anatomy& anatomy) {
+GenerationOptions generation_options_of(const EstimateOptions& options, Anatomy& anatomy) {
   return {.max_new_tokens = options.new_tokens,
           .num_beams = options.beams,
           .on_memory = [&anatomy](const std::vector<at::Tensor>& memory) {
@@ -148,15 +148,16 @@ GenerationOptions generation_of(const EstimateOptions& options, Anatomy& anatomy
 }
 
 // Generates once for each batch of prompts. No text ends before its last token.
-anatomy::Report generation(const EstimateOptions& options,
-                           const std::shared_ptr<PreTrainedModel>& module, const Batches& batches) {
+anatomy::Report run_generation(const EstimateOptions& options,
+                               const std::shared_ptr<PreTrainedModel>& module,
+                               const Batches& batches) {
   auto* const causal = dynamic_cast<CausalModel*>(module.get());
   if (causal == nullptr) {
     throw DataError("models.task", {.what = "an estimate of a generation",
                                     .got = "a model that predicts no next token",
                                     .expected = "a model of type gpt2 or llama"});
   }
-  Accelerator accelerator(accelerator_of(options));
+  Accelerator accelerator(accelerator_options_of(options));
   auto plain =
       make_loader(batches.rows, {.batch_size = options.arguments.per_device_train_batch_size});
   auto [model, loader] = accelerator.prepare(module, plain);
@@ -166,7 +167,7 @@ anatomy::Report generation(const EstimateOptions& options,
     {
       const auto phase = anatomy.forward();
       const auto autocast = accelerator.autocast();
-      generate(*causal, batch.at("input_ids"), {}, generation_of(options, anatomy));
+      generate(*causal, batch.at("input_ids"), {}, generation_options_of(options, anatomy));
     }
     anatomy.step();
     if (anatomy.finished()) break;
@@ -174,8 +175,9 @@ anatomy::Report generation(const EstimateOptions& options,
   return anatomy.report();
 }
 
-[[noreturn]] anatomy::Report generation(const EstimateOptions&,
-                                        const std::shared_ptr<ExportedModule>&, const Batches&) {
+[[noreturn]] anatomy::Report run_generation(const EstimateOptions&,
+                                            const std::shared_ptr<ExportedModule>&,
+                                            const Batches&) {
   throw DataError("models.task", {.what = "an estimate of a generation",
                                   .got = "a .pt2 file, which has no cache of keys and values",
                                   .expected = "a model of type gpt2 or llama"});
@@ -213,9 +215,9 @@ std::shared_ptr<const ExportedModule::Parts> exported_parts(const EstimateOption
 // The model of an estimate and its rows. The constructor makes the rows, because they are real even
 // in a dry run: the size of an embedding's gradient depends on the number of different ids. visit()
 // loads the model, in the dry run.
-class Subject {
+class Workload {
  public:
-  explicit Subject(const EstimateOptions& options)
+  explicit Workload(const EstimateOptions& options)
       : options_(options), parts_(exported_parts(options)), batches_(make_batches()) {}
 
   // Calls f with the model and the batches.
@@ -283,7 +285,7 @@ void train_on(const EstimateOptions& options, const std::shared_ptr<Model>& mode
 template <class Model>
 void infer_on(DryTpu& dry, const EstimateOptions& options, const std::shared_ptr<Model>& model,
               const Batches& batches) {
-  Accelerator accelerator(accelerator_of(options));
+  Accelerator accelerator(accelerator_options_of(options));
   infer(accelerator, options, model, batches, [&] {
     return [&] {
       dry.step();
@@ -294,17 +296,17 @@ void infer_on(DryTpu& dry, const EstimateOptions& options, const std::shared_ptr
 
 }  // namespace
 
-anatomy::TpuAccount estimate_for_tpu(const EstimateOptions& options) {
+anatomy::TpuEstimate estimate_for_tpu(const EstimateOptions& options) {
   if (options.mode == EstimateMode::generation) {
     throw DataError(
         "models.task",
         {.what = "an estimate of a generation", .got = "a TPU", .expected = "the CPU or a GPU"});
   }
   DryTpu dry(options.device.substr(kTpuDevice.size()));
-  const Subject subject(options);
+  const Workload workload(options);
   std::string stopped;
   try {
-    subject.visit([&](const auto& model, const Batches& batches) {
+    workload.visit([&](const auto& model, const Batches& batches) {
       if (options.mode == EstimateMode::inference) {
         infer_on(dry, options, model, batches);
       } else {
@@ -313,19 +315,19 @@ anatomy::TpuAccount estimate_for_tpu(const EstimateOptions& options) {
     });
   } catch (const c10::Error& error) {
     // Keeps what the compiler reports. Other errors of the program go to the caller.
-    if (dry.account().failed.empty()) throw;
+    if (dry.estimate().failed.empty()) throw;
     stopped = error.what_without_backtrace();
   }
-  anatomy::TpuAccount account = dry.account();
-  account.stopped = stopped;
-  return account;
+  anatomy::TpuEstimate estimate = dry.estimate();
+  estimate.stopped = stopped;
+  return estimate;
 }
 
 namespace {
 
 // Changes the report of steps without a graph to a report of steps that a graph repeats. The host
 // then starts all kernels with one call, and the graph has memory of its own.
-void add_graph(const EstimateOptions& options, const Subject& subject, anatomy::Report& report) {
+void add_graph(const EstimateOptions& options, const Workload& workload, anatomy::Report& report) {
   for (anatomy::Operation& each : report.operations) {
     const double kernels = std::exchange(each.host_seconds, 0) / anatomy::kHostCost;
     each.kernel_seconds -= kernels * anatomy::kStartSavedByGraph;
@@ -336,7 +338,7 @@ void add_graph(const EstimateOptions& options, const Subject& subject, anatomy::
   const DryRun dry(find_gpu(options.device));
   EstimateOptions changed = options;
   changed.steps = kSteadySteps + 2;
-  subject.visit(
+  workload.visit(
       [&](const auto& model, const Batches& batches) { train_on(changed, model, batches); });
   const anatomy::CachingAllocator& memory = *anatomy::DryGpu::active()->memory();
   anatomy::GpuMemory& gpu = *report.memory.gpu;
@@ -357,7 +359,7 @@ void check_has_gpu() {
 }  // namespace
 
 anatomy::Report estimate(const EstimateOptions& options) {
-  const Subject subject(options);
+  const Workload workload(options);
   std::optional<DryRun> dry;
   if (options.device == kThisGpu && !options.dry) {
     check_has_gpu();
@@ -367,30 +369,30 @@ anatomy::Report estimate(const EstimateOptions& options) {
     dry.emplace();
   }
   bool repeats = false;
-  anatomy::Report report = subject.visit([&](const auto& model, const Batches& batches) {
+  anatomy::Report report = workload.visit([&](const auto& model, const Batches& batches) {
     switch (options.mode) {
       case EstimateMode::training: {
-        anatomy::Report found = training(options, model, batches);
-        repeats = !batches.loss && repeats_steps(options, *model, found);
+        anatomy::Report found = run_training(options, model, batches);
+        repeats = !batches.loss && would_use_graph(options, *model, found);
         return found;
       }
       case EstimateMode::inference:
-        return inference(options, model, batches);
+        return run_inference(options, model, batches);
       case EstimateMode::generation:
-        return generation(options, model, batches);
+        return run_generation(options, model, batches);
     }
     throw UsageError("models.unknown-task", {.what = "a mode that is not in the list"});
   });
   if (repeats) {
     dry.reset();
-    add_graph(options, subject, report);
+    add_graph(options, workload, report);
   }
   return report;
 }
 
 std::vector<std::string> recomputable_layers(const EstimateOptions& options) {
   const DryRun dry;
-  return Subject(options).visit([](const auto& model, const Batches&) {
+  return Workload(options).visit([](const auto& model, const Batches&) {
     std::vector<std::string> layers;
     try {
       layers = set_recomputation(*model, Recomputation{});
@@ -415,10 +417,10 @@ FittingBatch largest_fitting_batch(const EstimateOptions& options, std::int64_t 
   return {.rows = 0, .needed = most == 1 ? all : found.too_many_bytes};
 }
 
-ChangeableSizes changeable_sizes(const EstimateOptions& options) {
+DynamicSizes dynamic_sizes(const EstimateOptions& options) {
   const auto parts = exported_parts(options);
   if (parts == nullptr) return {};
-  const auto& inputs = parts->programs.front()->user;
+  const auto& inputs = parts->programs.front()->user_inputs;
   return {.rows = inputs.has_dynamic_rows(), .length = inputs.has_dynamic_length()};
 }
 

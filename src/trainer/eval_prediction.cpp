@@ -57,18 +57,18 @@ void add_rows(EvalMetric& metric, const EvalPrediction& rows) {
   metric.add_outputs(rows);
 }
 
-EvalPrediction gathered(const Accelerator& accelerator, EvalPrediction rows) {
+EvalPrediction gather_predictions(const Accelerator& accelerator, EvalPrediction rows) {
   if (accelerator.group().size() == 1) return rows;
   for_each_tensor_of(rows,
                      [&](at::Tensor& tensor) { tensor = gather_padded_rows(accelerator, tensor); });
   return rows;
 }
 
-std::vector<EvalPrediction> gathered_by_rank(const Accelerator& accelerator,
-                                             const EvalPrediction& rows) {
+std::vector<EvalPrediction> gather_predictions_by_rank(const Accelerator& accelerator,
+                                                       const EvalPrediction& rows) {
   const Group& group = accelerator.group();
   const at::Tensor of_ranks = group.gather(at::scalar_tensor(rows_with_labels(rows), at::kLong));
-  const EvalPrediction all = gathered(accelerator, rows);
+  const EvalPrediction all = gather_predictions(accelerator, rows);
   std::vector<EvalPrediction> batches;
   std::int64_t first = 0;
   for (std::int64_t rank = 0; rank < group.size(); ++rank) {

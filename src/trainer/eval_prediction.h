@@ -2,8 +2,8 @@
 // The outputs and the labels of an evaluation's batches (EvalPrediction, hasten/metrics/metric.h).
 //
 //   EvalPrediction batch = outputs_of(model_output, ignored);
-//   for_each_tensor_of(batch, [&](at::Tensor& rows) { rows = counted(rows, count); });
-//   add_rows(metric, gathered(accelerator, batch));
+//   for_each_tensor_of(batch, [&](at::Tensor& rows) { rows = narrow_rows(rows, count); });
+//   add_rows(metric, gather_predictions(accelerator, batch));
 //
 // Thread rule: that of the Trainer.
 #pragma once
@@ -51,11 +51,11 @@ void add_rows(EvalMetric& metric, const EvalPrediction& rows);
 
 // Returns the rows of all processes, in rank order, with the second dimension padded to one length
 // with -100. A collective.
-EvalPrediction gathered(const Accelerator& accelerator, EvalPrediction rows);
+EvalPrediction gather_predictions(const Accelerator& accelerator, EvalPrediction rows);
 // Returns the rows of each process that has rows, in the form that they have in a batch of their
 // own. A collective.
-std::vector<EvalPrediction> gathered_by_rank(const Accelerator& accelerator,
-                                             const EvalPrediction& rows);
+std::vector<EvalPrediction> gather_predictions_by_rank(const Accelerator& accelerator,
+                                                       const EvalPrediction& rows);
 
 // Collects the tensors of all batches by name.
 class PredictedRows {

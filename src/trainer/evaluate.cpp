@@ -45,7 +45,7 @@ Metrics speed_metrics(const std::string& prefix, double seconds, double samples,
 }
 
 // The labels of a causal model belong to the tokens after the logits.
-EvalPrediction Trainer::Impl::labels_of_logits(EvalPrediction batch) const {
+EvalPrediction Trainer::Impl::align_labels(EvalPrediction batch) const {
   if (shifts_labels(batch.label_ids)) batch.label_ids = shifted_labels(batch.label_ids);
   return batch;
 }
@@ -70,7 +70,7 @@ std::optional<Metrics> Trainer::Impl::evaluate(const TrainerDataset& dataset,
   MemoryTracker::StageScope stage(memory, MemoryTracker::Stage::eval);
   const EvaluationClock clock;
   Evaluation pass(*this, dataset, ignored, signal);
-  const auto totals = pass.run(pass.steps_of_metric());
+  const auto totals = pass.run(pass.metric_handlers());
   if (!totals) return std::nullopt;
   Metrics metrics;
   if (totals->loss) metrics[prefix + "_loss"] = *totals->loss;
@@ -95,16 +95,16 @@ PredictionOutput Trainer::Impl::predict(const TrainerDataset& dataset, const std
   MemoryTracker::StageScope stage(memory, MemoryTracker::Stage::test);
   const EvaluationClock clock;
   PredictedRows rows(args.eval_accumulation_steps);
-  Evaluation::Steps steps{.use = [&](const EvalPrediction& batch) { rows.add(batch); }};
+  Evaluation::Handlers handlers{.use = [&](const EvalPrediction& batch) { rows.add(batch); }};
   if (args.prediction_loss_only) {
-    steps.use = [](const EvalPrediction&) {};
+    handlers.use = [](const EvalPrediction&) {};
   } else if (group().size() > 1) {
-    steps.gather = [&](const EvalPrediction& batch) {
-      return std::vector{gathered(accelerator, batch)};
+    handlers.gather = [&](const EvalPrediction& batch) {
+      return std::vector{gather_predictions(accelerator, batch)};
     };
   }
   const Evaluation::Totals totals =
-      Evaluation(*this, dataset, ignored, Impl::no_signal).run(steps).value();
+      Evaluation(*this, dataset, ignored, Impl::no_signal).run(handlers).value();
   EvalPrediction all = rows.take();
   PredictionOutput out;
   if (totals.loss) out.metrics[prefix + "_loss"] = *totals.loss;
@@ -125,7 +125,7 @@ Metrics Trainer::Impl::scores_of(const EvalPrediction& all) const {
   if (!has_outputs(all)) throw_no_logits("compute_metrics");
   EvalMetric& metric = *parts.compute_metrics;
   metric.reset();
-  add_rows(metric, labels_of_logits(all));
+  add_rows(metric, align_labels(all));
   return metric.compute();
 }
 

@@ -14,7 +14,8 @@
 namespace hasten {
 namespace {
 
-[[noreturn]] void explain_evaluation(const std::exception& error, const TrainingArguments& args) {
+[[noreturn]] void throw_evaluation_out_of_memory(const std::exception& error,
+                                                 const TrainingArguments& args) {
   throw_out_of_memory(
       "an evaluation batch", anatomy::short_message(error),
       str("use a smaller per_device_eval_batch_size (", args.per_device_eval_batch_size,
@@ -60,46 +61,46 @@ Trainer::Impl::Evaluation::Evaluation(Impl& trainer, const TrainerDataset& datas
 // A metric that sums counts gets only this process's rows; any other metric gets the rows of all
 // processes. With elastic ranks, a metric gets each batch of all processes in the form that a
 // single process would pass.
-Trainer::Impl::Evaluation::Steps Trainer::Impl::Evaluation::steps_of_metric() const {
+Trainer::Impl::Evaluation::Handlers Trainer::Impl::Evaluation::metric_handlers() const {
   EvalMetric* const metric =
       trainer_.args.prediction_loss_only ? nullptr : trainer_.parts.compute_metrics.get();
   if (metric == nullptr) return {.use = [](const EvalPrediction&) {}};
-  Steps steps;
-  steps.begin = [metric] { metric->reset(); };
-  steps.prepare = [this](const EvalPrediction& batch) {
+  Handlers handlers;
+  handlers.begin = [metric] { metric->reset(); };
+  handlers.prepare = [this](const EvalPrediction& batch) {
     if (has_labels(batch) && !has_outputs(batch)) throw_no_logits("compute_metrics");
-    return trainer_.labels_of_logits(batch);
+    return trainer_.align_labels(batch);
   };
-  steps.use = [metric](const EvalPrediction& batch) {
+  handlers.use = [metric](const EvalPrediction& batch) {
     if (rows_with_labels(batch) > 0) add_rows(*metric, batch);
   };
-  if (trainer_.group().size() == 1) return steps;
+  if (trainer_.group().size() == 1) return handlers;
   const Accelerator& accelerator = trainer_.accelerator;
   if (trainer_.is_elastic()) {
-    steps.gather = [&accelerator](const EvalPrediction& batch) {
-      return has_labels(batch) ? gathered_by_rank(accelerator, batch)
+    handlers.gather = [&accelerator](const EvalPrediction& batch) {
+      return has_labels(batch) ? gather_predictions_by_rank(accelerator, batch)
                                : std::vector<EvalPrediction>();
     };
   } else if (metric->counts().empty()) {
-    steps.gather = [&accelerator](const EvalPrediction& batch) {
-      return has_labels(batch) ? std::vector{gathered(accelerator, batch)}
+    handlers.gather = [&accelerator](const EvalPrediction& batch) {
+      return has_labels(batch) ? std::vector{gather_predictions(accelerator, batch)}
                                : std::vector<EvalPrediction>();
     };
   }
-  return steps;
+  return handlers;
 }
 
 std::optional<Trainer::Impl::Evaluation::Totals> Trainer::Impl::Evaluation::run(
-    const Steps& steps) {
+    const Handlers& handlers) {
   auto loader = prepared_loader();
   trainer_.use_evaluated_weights();
   const EvaluationMode mode(*trainer_.model);
   const torch::NoGradGuard no_grad;
   losses_.clear();
   rows_ = 0;
-  agreement_.emplace(trainer_.group(), /*each_batch=*/static_cast<bool>(steps.gather));
+  agreement_.emplace(trainer_.group(), /*each_batch=*/static_cast<bool>(handlers.gather));
   try {
-    if (run_batches(loader, steps)) return std::nullopt;
+    if (run_batches(loader, handlers)) return std::nullopt;
   } catch (...) {
     agreement_->rethrow_in_all();
   }
@@ -115,17 +116,17 @@ PreparedLoader<Loader<AnyBatch>> Trainer::Impl::Evaluation::prepared_loader() co
 }
 
 bool Trainer::Impl::Evaluation::run_batches(PreparedLoader<Loader<AnyBatch>>& loader,
-                                            const Steps& steps) {
+                                            const Handlers& handlers) {
   const std::int64_t batches = loader->has_size() ? loader.size() : 0;
   attempt([&] {
-    if (steps.begin) steps.begin();
+    if (handlers.begin) handlers.begin();
     trainer_.for_each_callback(
         [&](TrainerCallback& each) { each.on_evaluate_begin(trainer_.event(), batches); });
   });
   bool ends = false;
   explain_memory([&] {
     for (const auto& [batch, info] : with_info(loader)) {
-      ends = run_batch(batch, info, steps);
+      ends = run_batch(batch, info, handlers);
       if (ends) return;
     }
   });
@@ -134,19 +135,19 @@ bool Trainer::Impl::Evaluation::run_batches(PreparedLoader<Loader<AnyBatch>>& lo
 
 // The processes agree before they gather, because a process that has failed would not gather.
 bool Trainer::Impl::Evaluation::run_batch(const AnyBatch& batch, const BatchInfo& info,
-                                          const Steps& steps) {
+                                          const Handlers& handlers) {
   EvalPrediction own;
   attempt([&] {
     own = evaluate(batch, info);
-    if (steps.prepare) own = steps.prepare(own);
+    if (handlers.prepare) own = handlers.prepare(own);
   });
-  if (steps.gather && ends_after_batch()) return true;
-  const auto all = steps.gather ? steps.gather(own) : std::vector<EvalPrediction>{own};
+  if (handlers.gather && ends_after_batch()) return true;
+  const auto all = handlers.gather ? handlers.gather(own) : std::vector<EvalPrediction>{own};
   attempt([&] {
-    for (const EvalPrediction& each : all) steps.use(each);
+    for (const EvalPrediction& each : all) handlers.use(each);
     trainer_.notify_callbacks(&TrainerCallback::on_prediction_step);
   });
-  return !steps.gather && ends_after_batch();
+  return !handlers.gather && ends_after_batch();
 }
 
 void Trainer::Impl::Evaluation::attempt(const std::function<void()>& work) {
@@ -158,7 +159,7 @@ void Trainer::Impl::Evaluation::explain_memory(const std::function<void()>& work
     work();
   } catch (const std::exception& error) {
     if (!is_out_of_memory(error) || dynamic_cast<const MemoryError*>(&error) != nullptr) throw;
-    explain_evaluation(error, trainer_.args);
+    throw_evaluation_out_of_memory(error, trainer_.args);
   }
 }
 
@@ -179,9 +180,9 @@ EvalPrediction Trainer::Impl::Evaluation::evaluate(const AnyBatch& host_batch,
   rows_ += static_cast<double>(real.count);
   for_each_output(found, [&](at::Tensor& output) {
     output = output.dim() == 0 ? output.expand({real.count})  // a number for the whole batch
-                               : counted(trainer_.output_of(output, real.batch), real.count);
+                               : narrow_rows(trainer_.output_of(output, real.batch), real.count);
   });
-  for_each_label(found, [&](at::Tensor& column) { column = counted(column, real.count); });
+  for_each_label(found, [&](at::Tensor& column) { column = narrow_rows(column, real.count); });
   return found;
 }
 

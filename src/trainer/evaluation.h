@@ -27,7 +27,7 @@ class Trainer::Impl::Evaluation {
              Signal signal);
 
   // The work for each batch. All but `use` may be null.
-  struct Steps {
+  struct Handlers {
     // Prepares the work of this process before the first batch.
     std::function<void()> begin;
     // Returns the outputs and labels as they are to be used; the default leaves them as they are.
@@ -42,14 +42,14 @@ class Trainer::Impl::Evaluation {
     double rows = 0;             // those of all processes
   };
   // Adds each batch to compute_metrics, if there is one.
-  Steps steps_of_metric() const;
+  Handlers metric_handlers() const;
   // Returns nullopt if a signal has ended the pass.
-  std::optional<Totals> run(const Steps& steps);
+  std::optional<Totals> run(const Handlers& handlers);
 
  private:
   // Returns true if a signal ends the pass.
-  bool run_batches(PreparedLoader<Loader<AnyBatch>>& loader, const Steps& steps);
-  bool run_batch(const AnyBatch& batch, const BatchInfo& info, const Steps& steps);
+  bool run_batches(PreparedLoader<Loader<AnyBatch>>& loader, const Handlers& handlers);
+  bool run_batch(const AnyBatch& batch, const BatchInfo& info, const Handlers& handlers);
   bool ends_after_batch() { return agreement_->ends_after_batch(signal_()); }
   PreparedLoader<Loader<AnyBatch>> prepared_loader() const;
   // Returns the outputs and labels of the rows that count, and adds their loss to the totals.

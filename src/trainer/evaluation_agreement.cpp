@@ -8,7 +8,7 @@
 namespace hasten {
 namespace {
 
-constexpr double kBetweenExchanges = 0.5;  // seconds
+constexpr double kExchangeInterval = 0.5;  // seconds
 
 }  // namespace
 
@@ -50,7 +50,7 @@ bool EvaluationAgreement::exchange(int signal) {
       if (failure_) std::rethrow_exception(failure_);
     });
   }
-  if (!each_batch_) interval_ = next_interval(interval_, value[1], kBetweenExchanges);
+  if (!each_batch_) interval_ = next_interval(interval_, value[1], kExchangeInterval);
   batches_ = 0;
   exchanged_ = Clock::now();
   return value[0] != 0;

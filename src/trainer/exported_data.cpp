@@ -14,8 +14,8 @@
 #include "hasten/data/collator.h"
 #include "hasten/data/text_reader.h"
 #include "hasten/formats/safetensors.h"
-#include "hasten/machine/arrow_data.h"
 #include "hasten/metrics/classification.h"
+#include "machine/arrow_data.h"
 #include "trainer/arrow_rows.h"
 #include "trainer/data_files.h"
 #include "trainer/exported_rows.h"
@@ -29,7 +29,7 @@ using exported::UserInput;
 using nlohmann::json;
 
 constexpr const char* kIds = "input_ids";
-constexpr std::size_t kMostDimensions = 64;  // LibTorch takes no more
+constexpr std::size_t kMaxArrayDimensions = 64;  // LibTorch takes no more
 const std::set<std::string> kTokenInputs = {kIds, "attention_mask", "token_type_ids"};
 
 bool is_safetensors(const std::string& file) { return ends_with(lower(file), ".safetensors"); }
@@ -69,7 +69,7 @@ at::Tensor arrays_of(const TextTable& table, const std::string& column, at::Scal
   std::optional<std::vector<std::int64_t>> all;
   const std::vector<std::string>& fields = table.column(column);
   for (std::size_t row = 0; row < fields.size(); ++row) {
-    const json value = parse_json_or_discard(fields[row], {.deepest = kMostDimensions - 1});
+    const json value = parse_json_or_discard(fields[row], {.max_depth = kMaxArrayDimensions - 1});
     const auto shape = append_numbers(value, numbers);
     if (!shape) fail_field(table, column, row, fields[row].substr(0, 60), "an array of numbers");
     if (all && *all != *shape)
@@ -129,7 +129,7 @@ struct ExportedFiles::Impl {
   TrainerDataset train, eval;
   bool has_class_labels = false;
   bool needs_labels = true;  // whether the rows that are read now need labels
-  bool some_rows_lack_labels = false;
+  bool has_unlabeled_rows = false;
 
   Impl(const TrainOptions& given, ExportedModule& module)
       : options(with_splits(given)), model(module), parts(module.parts()) {}
@@ -160,10 +160,10 @@ struct ExportedFiles::Impl {
                                                  join(model.input_names(), ", ")});
   }
 
-  // True if the rows may lack the input. Notes that they lack it.
-  bool may_lack(const std::string& input) {
+  // True if the rows may lack the input. Records that they lack it.
+  bool may_omit(const std::string& input) {
     if (input != kLabelInput || needs_labels) return false;
-    some_rows_lack_labels = some_rows_lack_labels || find_input(parts, kLabelInput) != nullptr;
+    has_unlabeled_rows = has_unlabeled_rows || find_input(parts, kLabelInput) != nullptr;
     return true;
   }
 
@@ -171,22 +171,22 @@ struct ExportedFiles::Impl {
     if (name.empty()) return TrainerDataset();
     if (name == kDummyData)
       return dataset(example_rows(parts, options.dummy_rows, options.dummy_length), name);
-    if (is_safetensors(name)) return of_tensors(load_safetensors(name), name);
+    if (is_safetensors(name)) return dataset_from_tensors(load_safetensors(name), name);
     if (is_arrow_data(name) && !has_arrow_column(name, options.text_column))
-      return of_tensors(arrow_tensors(name, options.label_column), name);
+      return dataset_from_tensors(arrow_tensors(name, options.label_column), name);
     const TextTable table = read_text_table(name, {.structured = true});
     const bool is_text = find_input(parts, kIds) != nullptr && !has_column(table, kIds) &&
                          has_column(table, options.text_column);
-    return is_text ? of_texts(table) : of_numbers(table);
+    return is_text ? dataset_from_texts(table) : dataset_from_numbers(table);
   }
 
-  TrainerDataset of_tensors(const TensorDict& tensors, const std::string& source) {
+  TrainerDataset dataset_from_tensors(const TensorDict& tensors, const std::string& source) {
     TensorDict columns;
     std::vector<std::string> names;
     for (const auto& [name, tensor] : tensors) names.push_back(name);
     for (const UserInput* input : inputs()) {
       const auto found = tensors.find(input->name);
-      if (found == tensors.end() && may_lack(input->name)) continue;
+      if (found == tensors.end() && may_omit(input->name)) continue;
       if (found == tensors.end()) fail_column(source, names, input->name);
       columns[input->name] = converted(found->second, *input, source);
     }
@@ -197,7 +197,7 @@ struct ExportedFiles::Impl {
     return dataset(ColumnDataset(std::move(columns)), source);
   }
 
-  TrainerDataset of_numbers(const TextTable& table) {
+  TrainerDataset dataset_from_numbers(const TextTable& table) {
     TensorDict columns;
     for (const UserInput* input : inputs()) {
       if (input->name == kLabelInput) continue;
@@ -208,7 +208,7 @@ struct ExportedFiles::Impl {
     return dataset(ColumnDataset(std::move(columns)), table.file());
   }
 
-  TrainerDataset of_texts(const TextTable& table) {
+  TrainerDataset dataset_from_texts(const TextTable& table) {
     for (const UserInput* input : inputs())
       if (!kTokenInputs.contains(input->name) && input->name != kLabelInput)
         fail_column(table.file(), table.names(), input->name);
@@ -240,7 +240,7 @@ struct ExportedFiles::Impl {
     if (input == nullptr && !loss_for(parts)) return;
     const std::string column =
         has_column(table, options.label_column) ? options.label_column : kLabelInput;
-    if (!has_column(table, column) && may_lack(kLabelInput)) return;
+    if (!has_column(table, column) && may_omit(kLabelInput)) return;
     const auto& fields = table.column(column);
     const bool is_array = !fields.empty() && starts_with(trim(fields[0]), "[");
     const bool is_float = input != nullptr ? c10::isFloatingType(input->meta.dtype)
@@ -257,7 +257,7 @@ struct ExportedFiles::Impl {
       return at::tensor(table.integers(column), at::kLong);
     if (classes.empty()) classes = configured_classes(folder() / "config.json");
     if (classes.empty()) classes = table.class_names(column);
-    const auto expected = row_classes(parts);
+    const auto expected = num_row_classes(parts);
     if (expected && static_cast<std::int64_t>(classes.size()) != *expected)
       throw DataError("train.labels",
                       {.what = str(table.file(), ", column \"", column, "\""),
@@ -269,7 +269,7 @@ struct ExportedFiles::Impl {
 
   void check_classes(const at::Tensor& labels, const std::string& source) {
     if (!labels.defined() || labels.dim() != 1 || labels.is_floating_point()) return;
-    const auto count = row_classes(parts);
+    const auto count = num_row_classes(parts);
     if (!count) return;
     has_class_labels = true;
     check_labels(ColumnDataset({{kLabelInput, labels}}), *count, source,
@@ -297,7 +297,7 @@ struct ExportedFiles::Impl {
     auto loader = data.loader({.batch_size = rows});
     auto first = loader.begin();
     TensorDict batch = first->as<TensorDict>();
-    if (some_rows_lack_labels && !batch.contains(kLabelInput))
+    if (has_unlabeled_rows && !batch.contains(kLabelInput))
       batch[kLabelInput] = placeholder_labels(parts, batch);
     try {
       model.check_inputs(batch);
@@ -323,9 +323,9 @@ ExportedFiles::~ExportedFiles() = default;
 const TrainerDataset& ExportedFiles::train() const { return impl_->train; }
 const TrainerDataset& ExportedFiles::eval() const { return impl_->eval; }
 
-ComputeLoss ExportedFiles::compute_loss() const {
-  return impl_->some_rows_lack_labels && !loss_for(impl_->parts) ? loss_with_optional_labels()
-                                                                 : loss_for(impl_->parts);
+LossFunction ExportedFiles::compute_loss() const {
+  return impl_->has_unlabeled_rows && !loss_for(impl_->parts) ? loss_with_optional_labels()
+                                                              : loss_for(impl_->parts);
 }
 
 std::shared_ptr<EvalMetric> ExportedFiles::compute_metrics() const {

@@ -78,7 +78,7 @@ at::Tensor loss_of(const at::Tensor& logits, const at::Tensor& labels) {
 }  // namespace
 
 const UserInput* find_input(const ExportedModule::Parts& parts, const std::string& name) {
-  const auto& inputs = training_program(parts).user.inputs();
+  const auto& inputs = training_program(parts).user_inputs.inputs();
   const auto found = std::find_if(inputs.begin(), inputs.end(), [&](const UserInput& input) {
     return input.name == name && input.kind != UserInput::Kind::constant;
   });
@@ -88,12 +88,12 @@ const UserInput* find_input(const ExportedModule::Parts& parts, const std::strin
 ColumnDataset example_rows(const ExportedModule::Parts& parts, std::int64_t rows,
                            std::int64_t length) {
   const Program& program = training_program(parts);
-  const auto sizes = program.user.choose_sizes(rows, length);
+  const auto sizes = program.user_inputs.choose_sizes(rows, length);
   const at::Generator random = at::detail::createCPUGenerator(kSeed);
   TensorDict columns;
   std::optional<std::int64_t> batch;
   for (std::size_t i = 0; i < sizes.size(); ++i) {
-    const UserInput& input = program.user.inputs()[i];
+    const UserInput& input = program.user_inputs.inputs()[i];
     if (input.kind == UserInput::Kind::constant) continue;
     if (input.kind == UserInput::Kind::integer) fail_rows(program, input.name, "a whole number");
     std::vector<std::int64_t> of_column = sizes[i];
@@ -105,19 +105,19 @@ ColumnDataset example_rows(const ExportedModule::Parts& parts, std::int64_t rows
     columns[input.name] = example_column(program, input, of_column, random);
   }
   if (!returns_loss(program) && !columns.contains(kLabelInput)) {
-    const auto classes = row_classes(parts);
+    const auto classes = num_row_classes(parts);
     if (!classes) fail_no_loss(program);
     columns[kLabelInput] = at::randint(0, *classes, {rows}, random, at::kLong);
   }
   return ColumnDataset(std::move(columns));
 }
 
-ComputeLoss loss_for(const ExportedModule::Parts& parts) {
+LossFunction loss_for(const ExportedModule::Parts& parts) {
   const Program& program = training_program(parts);
   if (returns_loss(program)) return {};
   const exported::TensorMeta* const logits = logits_of_program(program);
   if (logits == nullptr || logits->sizes.size() != 2) fail_no_loss(program);
-  return ComputeLoss([](ExportedModule& model, TensorDict& batch) {
+  return LossFunction([](ExportedModule& model, TensorDict& batch) {
     ModelOutput out = detail::output_of(model.forward(batch));
     const auto labels = batch.find(kLabelInput);
     if (labels != batch.end()) out.loss = loss_of(out.logits, labels->second);
@@ -131,7 +131,7 @@ at::Tensor placeholder_labels(const ExportedModule::Parts& parts, const TensorDi
   // A dynamic size is the size of an input with the same symbol.
   const auto size_of = [&](const exported::Size& size) {
     if (const auto* const number = std::get_if<std::int64_t>(&size)) return *number;
-    for (const UserInput& input : program.user.inputs()) {
+    for (const UserInput& input : program.user_inputs.inputs()) {
       const auto given = batch.find(input.name);
       if (given == batch.end()) continue;
       for (std::size_t i = 0; i < input.meta.sizes.size(); ++i)
@@ -146,8 +146,8 @@ at::Tensor placeholder_labels(const ExportedModule::Parts& parts, const TensorDi
   return at::zeros(sizes, batch.begin()->second.options().dtype(meta.dtype));
 }
 
-ComputeLoss loss_with_optional_labels() {
-  return ComputeLoss([](ExportedModule& model, TensorDict& batch) {
+LossFunction loss_with_optional_labels() {
+  return LossFunction([](ExportedModule& model, TensorDict& batch) {
     if (batch.contains(kLabelInput)) return detail::output_of(model.forward(batch));
     TensorDict all = batch;
     all[kLabelInput] = placeholder_labels(model.parts(), batch);
@@ -157,7 +157,7 @@ ComputeLoss loss_with_optional_labels() {
   });
 }
 
-std::optional<std::int64_t> row_classes(const ExportedModule::Parts& parts) {
+std::optional<std::int64_t> num_row_classes(const ExportedModule::Parts& parts) {
   const Program& program = training_program(parts);
   const exported::TensorMeta* const logits = logits_of_program(program);
   if (logits == nullptr || logits->sizes.size() != 2) return std::nullopt;

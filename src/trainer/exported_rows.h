@@ -34,17 +34,17 @@ const exported::UserInput* find_input(const ExportedModule::Parts& parts, const 
 // Returns the loss of a program without the output "loss", from its logits [rows, classes] and the
 // column "labels": the cross entropy for whole numbers, and the squared error for other numbers.
 // Returns no function for a program that returns its loss.
-ComputeLoss loss_for(const ExportedModule::Parts& parts);
+LossFunction loss_for(const ExportedModule::Parts& parts);
 
 // Returns zeros in place of the labels that the program takes and the batch lacks.
 at::Tensor placeholder_labels(const ExportedModule::Parts& parts, const TensorDict& batch);
 
 // Returns a function that computes the outputs of a program that takes labels. It also accepts
 // batches without labels, which have no loss.
-ComputeLoss loss_with_optional_labels();
+LossFunction loss_with_optional_labels();
 
 // Returns the number of classes if the program classifies rows: its logits have two dimensions, and
 // its labels (if it takes them) are one whole number for each row.
-std::optional<std::int64_t> row_classes(const ExportedModule::Parts& parts);
+std::optional<std::int64_t> num_row_classes(const ExportedModule::Parts& parts);
 
 }  // namespace hasten

@@ -9,9 +9,9 @@
 #include "hasten/data/images.h"
 #include "hasten/data/text_reader.h"
 #include "hasten/formats/safetensors.h"
-#include "hasten/machine/arrow_data.h"
 #include "hasten/machine/model_folder.h"
 #include "hasten/models/image_classifier.h"
+#include "machine/arrow_data.h"
 #include "trainer/arrow_rows.h"
 #include "trainer/data_files.h"
 #include "trainer/task_files.h"
@@ -165,14 +165,14 @@ class ImageClassificationFiles : public TaskData {
                          const ImageAugmentation& augmentation) const {
     const ImageClassifier& model = image_model(given);
     if (rows.name.empty()) return TrainerDataset();
-    if (rows.table) return of_table(rows, model, augmentation);
+    if (rows.table) return dataset_from_table(rows, model, augmentation);
     if (!rows.columns) return TrainerDataset(dummy_images(options_, model));
     check_pixels(*rows.columns, model, rows.name);
-    return of_columns(rows, model);
+    return dataset_from_columns(rows, model);
   }
 
-  TrainerDataset of_table(const ImageRows& rows, const ImageClassifier& model,
-                          const ImageAugmentation& augmentation) const {
+  TrainerDataset dataset_from_table(const ImageRows& rows, const ImageClassifier& model,
+                                    const ImageAugmentation& augmentation) const {
     const TextTable& table = *rows.table;
     // A folder names its images itself. A table is a file in the folder of the images.
     const fs::path folder = fs::is_directory(rows.name) && !is_arrow_data(rows.name)
@@ -183,13 +183,13 @@ class ImageClassificationFiles : public TaskData {
       files.push_back(folder / file);
     at::Tensor labels_of_rows;
     if (rows.has_labels(options_.label_column))
-      labels_of_rows = (labels_ ? *labels_ : *eval_labels_).of(table, options_.label_column);
+      labels_of_rows = (labels_ ? *labels_ : *eval_labels_).encode(table, options_.label_column);
     if (files.empty()) fail_empty(rows.name);
     return TrainerDataset(ImageDataset(std::move(files), labels_of_rows,
                                        processing_for(options_, model), augmentation));
   }
 
-  TrainerDataset of_columns(const ImageRows& rows, const ImageClassifier& model) const {
+  TrainerDataset dataset_from_columns(const ImageRows& rows, const ImageClassifier& model) const {
     if (rows.columns->size() == 0) fail_empty(rows.name);
     if (!rows.has_labels(options_.label_column)) return TrainerDataset(*rows.columns);
     check_labels(*rows.columns, model.num_labels(), rows.name, model.problem_type());

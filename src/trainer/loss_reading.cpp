@@ -4,7 +4,7 @@ namespace hasten {
 
 LossReading loss_reading(const DeviceTraits& traits, const TrainingArguments& args,
                          bool each_step_is_used) {
-  if (!traits.reads_scalars_late) return LossReading::each_batch;
+  if (!traits.defers_scalar_reads) return LossReading::each_batch;
   return args.stop_on_nonfinite_loss || each_step_is_used ? LossReading::each_step
                                                           : LossReading::at_logs;
 }

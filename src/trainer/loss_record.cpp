@@ -20,7 +20,7 @@ LossRecord::LossRecord(const TrainingArguments& args, Group group, at::Device de
       group_(std::move(group)),
       listener_(std::move(listener)) {
   if (reading_ != LossReading::each_batch)
-    sums_ = repeats ? make_repeated_step_sums(device) : make_step_sums(device);
+    sums_ = repeats ? make_graph_step_sums(device) : make_step_sums(device);
 }
 
 void LossRecord::add(const at::Tensor& loss, double items) {
@@ -31,7 +31,7 @@ void LossRecord::add(const at::Tensor& loss, double items) {
   }
 }
 
-double LossRecord::of_step() const { return reading_ == LossReading::at_logs ? 0 : open_sum(); }
+double LossRecord::step_sum() const { return reading_ == LossReading::at_logs ? 0 : open_sum(); }
 
 double LossRecord::open_sum() const { return sums_ ? sums_->open() : step_sum_; }
 
@@ -43,15 +43,15 @@ void LossRecord::restore_open_sum(double sum) {
   }
 }
 
-void LossRecord::close(const StepTotals& of_all, std::int64_t step) {
+void LossRecord::close(const StepTotals& totals, std::int64_t step) {
   if (reading_ == LossReading::at_logs) {
     sums_->close();
-    closed_.push_back({.step = step, .items = of_all.items});
-    if (std::ssize(closed_) == StepSums::kSteps) read();
+    closed_.push_back({.step = step, .items = totals.items});
+    if (std::ssize(closed_) == StepSums::kCapacity) read();
     return;
   }
   restore_open_sum(0);
-  latest_ = mean_of(of_all.loss, of_all.items);
+  latest_ = mean_of(totals.loss, totals.items);
   if (!count(latest_)) listener_({.step = step, .count = 1, .loss = latest_});
 }
 
@@ -69,19 +69,19 @@ bool LossRecord::count(double loss) {
   return false;
 }
 
-std::vector<double> LossRecord::over_all(const std::vector<double>& own) const {
+std::vector<double> LossRecord::sum_over_ranks(const std::vector<double>& own) const {
   if (group_.size() == 1) return own;
   const at::Tensor sums = group_.reduce(at::tensor(own, at::kDouble)).contiguous();
   const double* const first = sums.const_data_ptr<double>();
   return {first, first + sums.numel()};
 }
 
-double LossRecord::read(const DeferredScalar& also) {
-  if (closed_.empty()) return also.value();
-  const StepSums::Taken taken = sums_->take(also);
-  const std::vector<double> sums = over_all(taken.of_steps);
+double LossRecord::read(const DeferredScalar& extra) {
+  if (closed_.empty()) return extra.value();
+  const StepSums::Result taken = sums_->take(extra);
+  const std::vector<double> sums = sum_over_ranks(taken.sums);
   const std::vector<ClosedStep> steps = std::exchange(closed_, {});
-  Nonfinite bad{.step = 0, .count = 0, .loss = 0};
+  NonfiniteLosses bad{.step = 0, .count = 0, .loss = 0};
   for (std::size_t i = 0; i < steps.size(); ++i) {
     latest_ = mean_of(sums[i], steps[i].items);
     if (!count(latest_) && bad.count++ == 0) {
@@ -90,7 +90,7 @@ double LossRecord::read(const DeferredScalar& also) {
     }
   }
   if (bad.count > 0) listener_(bad);
-  return taken.also;
+  return taken.extra;
 }
 
 double LossRecord::read_latest() {
@@ -98,7 +98,8 @@ double LossRecord::read_latest() {
   return latest_;
 }
 
-LossRecord::Logged LossRecord::take_since_log(std::int64_t step, const DeferredScalar& grad_norm) {
+LossRecord::LoggedLosses LossRecord::take_since_log(std::int64_t step,
+                                                    const DeferredScalar& grad_norm) {
   const double norm = read(grad_norm);
   const std::int64_t steps = step - std::exchange(last_logged_, step);
   const LossSum since = std::exchange(log_, {});

@@ -4,7 +4,7 @@
 //
 //   losses.add(loss, items);                        // each micro-batch
 //   losses.close(totals, step);                     // each step; totals: of all processes
-//   const LossRecord::Logged logged = losses.take_since_log(step, norm);
+//   const LossRecord::LoggedLosses logged = losses.take_since_log(step, norm);
 //
 // With LossReading::at_logs, close() and all functions that read are collectives: the processes
 // read at the same steps. Thread rule: that of the Trainer.
@@ -30,13 +30,13 @@ class LossRecord {
  public:
   // The steps with a loss that is not finite: one step or, with LossReading::at_logs, all such
   // steps since the last reading.
-  struct Nonfinite {
+  struct NonfiniteLosses {
     // The first such step, and the number of such steps.
     std::int64_t step, count;
     double loss;  // the loss of the first such step
   };
   // May throw.
-  using Listener = std::function<void(const Nonfinite&)>;
+  using Listener = std::function<void(const NonfiniteLosses&)>;
   // `repeats` says whether a graph may repeat add() with a tensor.
   LossRecord(const TrainingArguments& args, Group group, at::Device device, LossReading reading,
              Listener listener, bool repeats = false);
@@ -47,25 +47,25 @@ class LossRecord {
   void add(const at::Tensor& loss, const at::Tensor& items) { sums_->add(loss, items); }
   // Returns this process's sum for the step, which is to be summed over all processes. 0 with
   // LossReading::at_logs.
-  double of_step() const;
+  double step_sum() const;
   // Returns this process's sum for the step so far. It may wait for the device.
   double open_sum() const;
   void restore_open_sum(double sum);
   // Ends the step.
-  void close(const StepTotals& of_all, std::int64_t step);
+  void close(const StepTotals& totals, std::int64_t step);
   // Returns the mean loss of the latest step that has been read, or 0 if none has been read.
   double latest() const { return latest_; }
   // Reads the losses up to the latest step, and returns the loss of that step.
   double read_latest();
 
-  struct Logged {
+  struct LoggedLosses {
     double loss;  // the mean over the steps since the last log
     std::int64_t nonfinite;
     double grad_norm;
   };
   // Returns the losses of the steps after the last log, up to `step`, and the norm. Waits
   // for the device only once, unless it compiles programs.
-  Logged take_since_log(std::int64_t step, const DeferredScalar& grad_norm = {});
+  LoggedLosses take_since_log(std::int64_t step, const DeferredScalar& grad_norm = {});
   // True if the losses up to `step` have been logged.
   bool is_logged(std::int64_t step) const { return step <= last_logged_; }
 
@@ -84,10 +84,10 @@ class LossRecord {
  private:
   // Counts a step's loss. Returns whether it is finite.
   bool count(double loss);
-  // Reads the closed steps, and returns the value of `also`.
-  double read(const DeferredScalar& also = {});
+  // Reads the closed steps, and returns the value of `extra`.
+  double read(const DeferredScalar& extra = {});
   // Returns the sums of the closed steps over all processes.
-  std::vector<double> over_all(const std::vector<double>& own) const;
+  std::vector<double> sum_over_ranks(const std::vector<double>& own) const;
 
   const bool filter_;
   const LossReading reading_;

@@ -8,9 +8,9 @@
 #include "hasten/base/text.h"
 #include "hasten/data/language_modeling.h"
 #include "hasten/data/views.h"
-#include "hasten/machine/arrow_data.h"
 #include "hasten/machine/model_folder.h"
 #include "hasten/metrics/classification.h"
+#include "machine/arrow_data.h"
 #include "trainer/arrow_rows.h"
 #include "trainer/corpus.h"
 #include "trainer/data_files.h"
@@ -121,8 +121,8 @@ class MaskedLmFiles : public TaskData {
 
   TrainerDataset dataset(const CorpusFile& file, const PreTrainedModel& model) const {
     if (file.name.empty()) return TrainerDataset();
-    if (file.rows) return of_rows(file, model);
-    return file.texts.empty() ? of_columns(file, model) : of_texts(file, model);
+    if (file.rows) return dataset_from_rows(file, model);
+    return file.texts.empty() ? dataset_from_columns(file, model) : dataset_from_texts(file, model);
   }
 
   // Returns the tokens of the texts, and the numbers of their words as labels if words are masked.
@@ -132,18 +132,18 @@ class MaskedLmFiles : public TaskData {
                                .max_length = cut ? length : 0,
                                .offsets = options_.whole_word_mask};
     const auto encoded = tokenizer_->encode_batch(file.texts, encode, at::get_num_threads());
-    return cut ? row_for_each(encoded, file.name) : rows_of_length(encoded, length, file.name);
+    return cut ? one_row_per_text(encoded, file.name) : rows_of_length(encoded, length, file.name);
   }
 
-  TrainerDataset of_texts(const CorpusFile& file, const PreTrainedModel& model) const {
+  TrainerDataset dataset_from_texts(const CorpusFile& file, const PreTrainedModel& model) const {
     const DataCollatorForLanguageModeling masking = collator(model);
-    TokenDataset rows = rows_of_texts(file, longest_row(options_, model));
+    TokenDataset rows = rows_of_texts(file, max_row_length(options_, model));
     check_ids(rows, model.vocab_size(), file.name);
     if (!options_.whole_word_mask) return TrainerDataset(std::move(rows), masking);
     return TrainerDataset(map_rows(std::move(rows), with_words), masking);
   }
 
-  TrainerDataset of_rows(const CorpusFile& file, const PreTrainedModel& model) const {
+  TrainerDataset dataset_from_rows(const CorpusFile& file, const PreTrainedModel& model) const {
     file.rows->check(model);
     if (!file.is_masked) {
       const DataCollatorForLanguageModeling masking = collator(model);
@@ -154,7 +154,7 @@ class MaskedLmFiles : public TaskData {
     return TrainerDataset(*file.rows, DataCollatorForTokenClassification{});
   }
 
-  TrainerDataset of_columns(const CorpusFile& file, const PreTrainedModel& model) const {
+  TrainerDataset dataset_from_columns(const CorpusFile& file, const PreTrainedModel& model) const {
     const ColumnDataset columns = open_columns(file.name, options_, model);
     check_rows(columns, model, file.name);
     TensorDict tensors = columns.columns();

@@ -11,7 +11,7 @@
 namespace hasten {
 namespace {
 
-constexpr auto kBetweenLooks = std::chrono::milliseconds(1);
+constexpr auto kMemoryPollInterval = std::chrono::milliseconds(1);
 
 const char* name_of_stage(MemoryTracker::Stage stage) {
   switch (stage) {
@@ -30,8 +30,8 @@ const char* name_of_stage(MemoryTracker::Stage stage) {
 }  // namespace
 
 void MemoryTracker::start(Stage stage) {
-  if (is_other(stage)) return;
-  end_watching();
+  if (is_ignored(stage)) return;
+  stop_watching();
   current_ = stage;
   open_ = {};
   const Device& device = device_of(device_);
@@ -42,25 +42,25 @@ void MemoryTracker::start(Stage stage) {
   open_.cpu.begin = host.resident;
   highest_at_start_ = host.peak_resident;
   peak_ = host.resident;
-  watches_ = true;
+  is_watching_ = true;
   thread_ = start_thread([this] { watch_peak(); });
 }
 
 void MemoryTracker::watch_peak() {
-  while (watches_) {
+  while (is_watching_) {
     peak_ = std::max(peak_.load(), host_memory().resident);
-    std::this_thread::sleep_for(kBetweenLooks);
+    std::this_thread::sleep_for(kMemoryPollInterval);
   }
 }
 
-void MemoryTracker::end_watching() {
-  watches_ = false;
+void MemoryTracker::stop_watching() {
+  is_watching_ = false;
   if (thread_.joinable()) thread_.join();
 }
 
 void MemoryTracker::stop(Stage stage) {
-  if (is_other(stage)) return;
-  end_watching();
+  if (is_ignored(stage)) return;
+  stop_watching();
   empty_device_cache();
   const HostMemory host = host_memory();
   open_.cpu.end = host.resident;
@@ -76,7 +76,7 @@ void MemoryTracker::stop(Stage stage) {
 }
 
 void MemoryTracker::stop(Stage stage, Metrics& metrics) {
-  if (is_other(stage)) return;
+  if (is_ignored(stage)) return;
   stop(stage);
   if (!std::exchange(has_reported_init_, true)) {
     add(Stage::init, metrics);
@@ -88,8 +88,8 @@ void MemoryTracker::stop(Stage stage, Metrics& metrics) {
 }
 
 void MemoryTracker::abandon(Stage stage) {
-  if (is_other(stage)) return;
-  end_watching();
+  if (is_ignored(stage)) return;
+  stop_watching();
   current_.reset();
 }
 

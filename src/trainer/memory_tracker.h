@@ -38,7 +38,7 @@ class MemoryTracker {
   MemoryTracker(bool enabled, at::Device device) : enabled_(enabled), device_(device) {}
   MemoryTracker(const MemoryTracker&) = delete;
   MemoryTracker& operator=(const MemoryTracker&) = delete;
-  ~MemoryTracker() { end_watching(); }
+  ~MemoryTracker() { stop_watching(); }
 
   void start(Stage stage);
   // Ends the stage and keeps its figures.
@@ -79,9 +79,9 @@ class MemoryTracker {
     std::optional<Use> gpu;
   };
 
-  bool is_other(Stage stage) const { return !enabled_ || (current_ && *current_ != stage); }
+  bool is_ignored(Stage stage) const { return !enabled_ || (current_ && *current_ != stage); }
   void watch_peak();
-  void end_watching();
+  void stop_watching();
   void add(Stage stage, Metrics& metrics) const;
 
   bool enabled_;
@@ -91,7 +91,7 @@ class MemoryTracker {
   std::int64_t highest_at_start_ = 0;  // the highest since the process began
   std::map<Stage, StageUse> stages_;
   bool has_reported_init_ = false;
-  std::atomic<bool> watches_{false};
+  std::atomic<bool> is_watching_{false};
   std::atomic<std::int64_t> peak_{0};
   std::thread thread_;
 };

@@ -48,7 +48,7 @@ void Trainer::Impl::ModelSetup::set(torch::optim::Optimizer& optimizer) {
       own != nullptr ? own->takes_sparse_gradients() : dynamic_cast<AdamW*>(&optimizer) != nullptr;
   set_sparse_gradients(takes_sparse && !trainer_.is_elastic() &&
                        trainer_.traits().has_sparse_tensors);
-  trainer_.averaging = dynamic_cast<AveragesWeights*>(&optimizer);
+  trainer_.averaging = dynamic_cast<WeightAveragingOptimizer*>(&optimizer);
   if (trainer_.averaging != nullptr) check_rate_of_averaging();
   if (args.neftune_noise_alpha.value_or(0) > 0) set_embedding_noise(*args.neftune_noise_alpha);
   if (args.activation_checkpointing) set_recomputation();

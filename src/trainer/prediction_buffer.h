@@ -26,7 +26,7 @@ class PredictionBuffer {
     ++on_device_;
     if (batches_ && on_device_ >= *batches_) move();
   }
-  const std::vector<at::Tensor>& held() const { return all_; }
+  const std::vector<at::Tensor>& tensors() const { return all_; }
   // Moves the rest to memory and returns one tensor for each batch.
   std::vector<at::Tensor> take() {
     move();

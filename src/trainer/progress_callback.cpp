@@ -9,7 +9,7 @@
 namespace hasten {
 namespace {
 
-constexpr std::int64_t kCompiling = 2;  // the first steps, which compile
+constexpr std::int64_t kCompilingSteps = 2;  // the first steps, which compile
 
 // Returns the Hugging Face Trainer's line: the metrics with four digits, without the FLOP.
 std::string log_line(const Metrics& logs) {
@@ -38,7 +38,7 @@ void ProgressCallback::on_train_begin(const TrainerEvent& event, TrainerControl&
 void ProgressCallback::on_step_end(const TrainerEvent&, TrainerControl&, double loss) {
   if (!training_) return;
   ++steps_;
-  if (compiles_ && steps_ == kCompiling) training_->set_postfix("");
+  if (compiles_ && steps_ == kCompilingSteps) training_->set_postfix("");
   if (shows_logs_) return training_->update(1);
   if (std::isfinite(loss)) average_ = average_ == 0 ? loss : 0.95 * average_ + 0.05 * loss;
   training_->set_postfix(std::isfinite(loss) ? "loss " + fixed(average_, 4) : "loss not finite");

@@ -22,43 +22,43 @@ constexpr const char* kJobFile = ".hasten-job";
 // Returns an empty text if the job has no name of its own. torchrun calls every job "none".
 std::string name_of_job(const Worker& worker) { return worker.job == "none" ? "" : worker.job; }
 
-// The content of the mark: the name of the job that began the run in the folder, and the damaged
+// The content of the marker: the name of the job that began the run in the folder, and the damaged
 // checkpoints that an earlier run left there.
-struct Mark {
+struct JobMarker {
   std::string job;
   std::set<std::string> damaged_before;
 };
 
-Mark mark_of(const fs::path& folder) {
+JobMarker read_marker(const fs::path& folder) {
   std::error_code error;
   if (!fs::is_regular_file(folder / kJobFile, error)) return {};
   const std::vector<std::string> lines = split(read_file(folder / kJobFile), '\n');
   return {.job = lines.front(), .damaged_before = {lines.begin() + 1, lines.end()}};
 }
 
-// True if an earlier attempt of this job has left the mark.
-bool is_of_earlier_attempt(const Worker& worker, const Mark& mark) {
-  return worker.attempt > 0 && !mark.job.empty() && mark.job == name_of_job(worker);
+// True if an earlier attempt of this job has left the marker.
+bool is_from_earlier_attempt(const Worker& worker, const JobMarker& marker) {
+  return worker.attempt > 0 && !marker.job.empty() && marker.job == name_of_job(worker);
 }
 
 // True if the run in the folder has saved a checkpoint, whole or damaged.
-bool has_saved(const fs::path& output_dir, const Mark& mark) {
+bool has_saved(const fs::path& output_dir, const JobMarker& marker) {
   const std::vector<fs::path> damaged = damaged_checkpoints(output_dir);
   return !checkpoints(output_dir).empty() ||
          std::any_of(damaged.begin(), damaged.end(), [&](const fs::path& each) {
-           return !mark.damaged_before.contains(each.filename().string());
+           return !marker.damaged_before.contains(each.filename().string());
          });
 }
 
 }  // namespace
 
-bool continues_by_itself(const fs::path& output_dir) {
+bool should_resume_automatically(const fs::path& output_dir) {
   const config::Environment environment = config::whole_environment();
   const Worker worker = worker_of(environment);
-  const Mark mark = mark_of(output_dir);
-  const bool continues = is_of_earlier_attempt(worker, mark) ||
+  const JobMarker marker = read_marker(output_dir);
+  const bool continues = is_from_earlier_attempt(worker, marker) ||
                          config::environment_flag(environment, kResumeVariable).value_or(false);
-  return continues && has_saved(output_dir, mark);
+  return continues && has_saved(output_dir, marker);
 }
 
 void unmark_job(const fs::path& output_dir) {
@@ -66,9 +66,9 @@ void unmark_job(const fs::path& output_dir) {
   if (fs::exists(output_dir / kJobFile, error)) write_file_atomically(output_dir / kJobFile, "");
 }
 
-bool is_of_restarted_job(const fs::path& checkpoint) {
+bool is_from_restarted_job(const fs::path& checkpoint) {
   const Worker worker = worker_of(config::whole_environment());
-  return is_of_earlier_attempt(worker, mark_of(checkpoint)) && has_training_state(checkpoint);
+  return is_from_earlier_attempt(worker, read_marker(checkpoint)) && has_training_state(checkpoint);
 }
 
 void mark_job(const fs::path& folder) {

@@ -1,7 +1,7 @@
 // File: trainer/restarted_job.h (internal)
 // Decides whether a run continues by itself because its job was restarted.
 //
-//   if (continues_by_itself(output_dir)) args.resume_from_checkpoint = "true";
+//   if (should_resume_automatically(output_dir)) args.resume_from_checkpoint = "true";
 //   unmark_job(output_dir);     // before a new run begins, or is refused
 //   mark_job(output_dir);       // the first start of a run, once the folder is its own
 //   mark_job(checkpoint);       // each checkpoint that it saves
@@ -24,10 +24,10 @@ namespace hasten {
 // Set to true by `hasten launch --resume`.
 inline constexpr const char* kResumeVariable = "HASTEN_RESUME_RUNS";
 
-bool continues_by_itself(const std::filesystem::path& output_dir);
+bool should_resume_automatically(const std::filesystem::path& output_dir);
 void unmark_job(const std::filesystem::path& output_dir);
 // True if an earlier attempt of this job has saved the checkpoint, and a run can continue from it.
-bool is_of_restarted_job(const std::filesystem::path& checkpoint);
+bool is_from_restarted_job(const std::filesystem::path& checkpoint);
 // Writes the job's name to the folder, if a launcher gave it one.
 void mark_job(const std::filesystem::path& folder);
 

@@ -14,7 +14,7 @@ namespace hasten {
 namespace {
 
 // Formats a metric as the Hugging Face Trainer does: runtimes as h:mm:ss, memory in MB, FLOP in GF.
-std::string shown(const std::string& key, double value) {
+std::string format_metric(const std::string& key, double value) {
   if (ends_with(key, "_runtime")) return human_duration(value, true);
   if (key.find("_mem_") != std::string::npos)
     return str(static_cast<std::int64_t>(value) >> 20, "MB");
@@ -61,11 +61,11 @@ void Trainer::log_metrics(const std::string& split, const Metrics& metrics,
   std::size_t key_width = 0, value_width = 0;
   for (const auto& [key, value] : metrics) {
     key_width = std::max(key_width, key.size());
-    value_width = std::max(value_width, shown(key, value).size());
+    value_width = std::max(value_width, format_metric(key, value).size());
   }
   out << "***** " << split << " metrics *****\n";
   for (const auto& [key, value] : metrics) {
-    const std::string text = shown(key, value);
+    const std::string text = format_metric(key, value);
     out << "  " << key << std::string(key_width - key.size(), ' ') << " = "
         << std::string(value_width - text.size(), ' ') << text << '\n';
   }

@@ -60,32 +60,32 @@ fs::path Trainer::Impl::Resume::folder() const {
   });
 }
 
-fs::path Trainer::Impl::Resume::newest_of_job(const Impl& trainer) {
+fs::path Trainer::Impl::Resume::newest_checkpoint_of_job(const Impl& trainer) {
   const Group& group = trainer.group();
   const fs::path output_dir = trainer.args.output_dir;
   const auto report = [&](const std::string& damage) { trainer.logger.warning(damage); };
   if (!trainer.args.save_on_each_node) {
     return broadcast_from_main(group, [&] {
-      return recover_last_checkpoint(output_dir, report, kCheckpointPrefix, is_of_restarted_job)
+      return recover_last_checkpoint(output_dir, report, kCheckpointPrefix, is_from_restarted_job)
           .string();
     });
   }
   bool lacks_one = false;
   once(group, trainer.writes(), [&] {
     const std::vector<fs::path> found = checkpoints(output_dir);
-    lacks_one = std::none_of(found.begin(), found.end(), is_of_restarted_job);
+    lacks_one = std::none_of(found.begin(), found.end(), is_from_restarted_job);
   });
   const auto of_ranks = group.gather_object(lacks_one ? "1" : "");
   if (std::find(of_ranks.begin(), of_ranks.end(), "1") != of_ranks.end()) return {};
   return newest_common_checkpoint(group, trainer.writes(), output_dir, kCheckpointPrefix, report,
-                                  is_of_restarted_job);
+                                  is_from_restarted_job);
 }
 
 void Trainer::Impl::Resume::continue_if_restarted(Impl& trainer) {
   TrainingArguments& args = trainer.args;
   if (args.resume_from_checkpoint == "true") return;
   if (!args.resume_from_checkpoint.empty()) {
-    const fs::path newest = newest_of_job(trainer);
+    const fs::path newest = newest_checkpoint_of_job(trainer);
     if (!newest.empty()) args.resume_from_checkpoint = newest.string();
     return;
   }
@@ -93,14 +93,14 @@ void Trainer::Impl::Resume::continue_if_restarted(Impl& trainer) {
   if (args.save_only_model && args.overwrite_output_dir) return;
   bool continues = false;
   once(trainer.group(), trainer.writes(),
-       [&] { continues = continues_by_itself(args.output_dir); });
+       [&] { continues = should_resume_automatically(args.output_dir); });
   const auto of_ranks = trainer.group().gather_object(continues ? "1" : "");
   if (std::find(of_ranks.begin(), of_ranks.end(), "1") == of_ranks.end()) return;
   args.resume_from_checkpoint = "true";
   args.overwrite_output_dir = false;  // the first start has overwritten it already
 }
 
-Trainer::Impl::Resume::Resumed Trainer::Impl::Resume::restore() {
+Trainer::Impl::Resume::PendingState Trainer::Impl::Resume::restore() {
   const fs::path from = folder();
   if (from.empty()) {
     throw ConfigError(
@@ -113,14 +113,14 @@ Trainer::Impl::Resume::Resumed Trainer::Impl::Resume::restore() {
   const CheckpointToResume checkpoint(from);
   trainer_.accelerator.restore_elastic_position(checkpoint.position.elastic, from);
   check_resumable(checkpoint, trainer_.args, trainer_.data_ranks(), run_.rows());
-  check_same_parts(checkpoint, trainer_.args,
-                   run_.loader->reads_part() ? trainer_.data_ranks() : 0);
+  check_same_shards(checkpoint, trainer_.args,
+                    run_.loader->reads_shard() ? trainer_.data_ranks() : 0);
   restore_parts(checkpoint);
   TrainerState before = checkpoint.state;
   find_best_checkpoint(before, from);
   restore_callbacks(before);
   trainer_.state = std::move(before);
-  trainer_.note_process(trainer_.state);
+  trainer_.set_process_flags(trainer_.state);
   trainer_.logger.info(
       str("resuming from ", from.string(), " at step ", trainer_.state.global_step));
   report_changes(checkpoint);
@@ -177,9 +177,9 @@ void Trainer::Impl::Resume::find_best_checkpoint(TrainerState& state,
                                                  const fs::path& resumed) const {
   const fs::path best = state.best_model_checkpoint;
   if (best.empty() || fs::is_directory(best)) return;
-  const fs::path beside = resumed.parent_path() / best.filename();
-  const bool moved = fs::is_directory(beside);
-  state.best_model_checkpoint = moved ? beside.string() : "";
+  const fs::path sibling = resumed.parent_path() / best.filename();
+  const bool moved = fs::is_directory(sibling);
+  state.best_model_checkpoint = moved ? sibling.string() : "";
   if (!moved)
     trainer_.logger.warning("the best checkpoint so far no longer exists: " + best.string());
 }

@@ -2,7 +2,7 @@
 // Continues a run from the checkpoint that resume_from_checkpoint names: restores the parts of the
 // run and the Trainer's state, and reports what has changed since.
 //
-//   const Resumed resumed = Resume(trainer, run).restore();   // a collective
+//   const PendingState resumed = Resume(trainer, run).restore();   // a collective
 //
 // Throws ConfigError "trainer.no-checkpoint" and "trainer.no-training-state", DataError
 // "trainer.incomplete-weights", and what check_resumable (trainer/resume_checks.h) throws. Thread
@@ -23,12 +23,12 @@ class Trainer::Impl::Resume {
   Resume(Impl& trainer, RunParts& run) : trainer_(trainer), run_(run) {}
 
   // The state that is restored once the model is prepared.
-  struct Resumed {
+  struct PendingState {
     std::filesystem::path folder;
     std::vector<WindowPosition> windows;  // the windows of all processes; empty between two steps
     std::optional<LossScalePosition> loss_scale = {};  // the scale of the gradients in the windows
   };
-  Resumed restore();
+  PendingState restore();
 
   // Sets resume_from_checkpoint if the job was restarted and its run has a checkpoint
   // (trainer/restarted_job.h). A run that saves only its weights starts over if it may overwrite
@@ -38,7 +38,7 @@ class Trainer::Impl::Resume {
  private:
   // Returns the newest whole checkpoint that earlier attempts of this job have saved, or an empty
   // path if there is none. A collective.
-  static std::filesystem::path newest_of_job(const Impl& trainer);
+  static std::filesystem::path newest_checkpoint_of_job(const Impl& trainer);
   std::filesystem::path folder() const;
   void restore_parts(const CheckpointToResume& checkpoint);
   void restore_callbacks(const TrainerState& before) const;

@@ -59,7 +59,7 @@ constexpr std::array kArgumentsWithoutNumericalEffect = {"output_dir",
                                                          "ddp_bucket_cap_mb",
                                                          "ddp_timeout"};
 
-std::string shown(const OrderedJson& value) {
+std::string format_value(const OrderedJson& value) {
   if (value.is_null()) return "unset";
   return value.is_string() ? value.get<std::string>() : value.dump();
 }
@@ -73,12 +73,12 @@ std::string no_effect_note(const std::string& name) {
 }
 
 // Returns an empty object, which compares nothing, if the text is not a JSON object.
-OrderedJson parsed(const std::optional<std::string>& arguments) {
+OrderedJson parse_arguments(const std::optional<std::string>& arguments) {
   OrderedJson json = parse_json_or_discard<OrderedJson>(arguments.value_or(""));
   return json.is_object() ? json : OrderedJson::object();
 }
 
-std::string shown_batch(std::int64_t rows_of_each, std::int64_t processes) {
+std::string format_batch(std::int64_t rows_of_each, std::int64_t processes) {
   const std::int64_t rows = rows_of_each * processes;
   return processes == 1 ? str(rows)
                         : str(rows, " (", rows_of_each, " in each of ", processes, " processes)");
@@ -89,26 +89,26 @@ constexpr const char* kRestartEpochHint = "start the epoch again with --ignore_d
 // Checks that a step has the same number of rows as before. Accumulating more batches that are
 // smaller gives the same steps, if the position in the data is known in rows and the last batch of
 // an epoch is never dropped.
-void check_rows_of_a_step(const CheckpointToResume& checkpoint, const TrainingArguments& args,
-                          std::int64_t processes) {
+void check_rows_per_step(const CheckpointToResume& checkpoint, const TrainingArguments& args,
+                         std::int64_t processes) {
   const std::int64_t accumulated =
-      parsed(checkpoint.arguments)
+      parse_arguments(checkpoint.arguments)
           .value("gradient_accumulation_steps", args.gradient_accumulation_steps);
   const std::int64_t before = checkpoint.state.train_batch_size * checkpoint.position.num_processes,
                      own = rows_of_rank(args, args.per_device_train_batch_size, processes),
                      now = own * processes;
   const bool same_rows = before * accumulated == now * args.gradient_accumulation_steps;
-  const bool same_place =
+  const bool is_same_position =
       before == now || (checkpoint.position.loader.rows >= 0 && !args.dataloader_drop_last);
-  if (same_rows && same_place) return;
+  if (same_rows && is_same_position) return;
   const std::string what = "resuming from " + checkpoint.folder.string();
   if (before != now) {
     throw ConfigError(
         "trainer.batch-size-changed",
         {.what = what,
-         .got = "a batch of " + shown_batch(own, processes),
+         .got = "a batch of " + format_batch(own, processes),
          .expected =
-             shown_batch(checkpoint.state.train_batch_size, checkpoint.position.num_processes) +
+             format_batch(checkpoint.state.train_batch_size, checkpoint.position.num_processes) +
              ", as in the checkpoint",
          .hint = str("choose per_device_train_batch_size so that all processes together take as "
                      "many rows, or ",
@@ -132,9 +132,9 @@ void check_same_micro_batches(const CheckpointToResume& checkpoint, const Traini
   throw ConfigError(
       "trainer.batch-size-changed",
       {.what = "resuming inside the accumulation window of " + checkpoint.folder.string(),
-       .got = "a batch of " + shown_batch(own, processes),
+       .got = "a batch of " + format_batch(own, processes),
        .expected =
-           shown_batch(checkpoint.state.train_batch_size, checkpoint.position.num_processes) +
+           format_batch(checkpoint.state.train_batch_size, checkpoint.position.num_processes) +
            ", as in the checkpoint",
        .hint = str("keep both until the end of the window, resume from an earlier checkpoint, or ",
                    kRestartEpochHint)});
@@ -145,19 +145,19 @@ void check_order_of_rows(const CheckpointToResume& checkpoint, const TrainingArg
   const std::string what = "resuming from " + checkpoint.folder.string();
   const auto& data = checkpoint.position.data;
   if (data && data->rows != rows) {
-    const auto shown_rows = [](std::int64_t count) {
+    const auto format_rows = [](std::int64_t count) {
       return count < 0 ? std::string("an unknown number of rows") : str(count, " rows");
     };
     throw ConfigError("trainer.data-changed",
                       {.what = what,
-                       .got = "training data of " + shown_rows(rows),
-                       .expected = shown_rows(data->rows) + ", as when the checkpoint was made",
+                       .got = "training data of " + format_rows(rows),
+                       .expected = format_rows(data->rows) + ", as when the checkpoint was made",
                        .hint = str("resume with the same data, or ", kRestartEpochHint)});
   }
-  const LoaderState& place = checkpoint.position.loader;
-  if (place.batch == 0 && place.rows <= 0) return;
+  const LoaderState& loader = checkpoint.position.loader;
+  if (loader.batch == 0 && loader.rows <= 0) return;
   const auto refuse_change = [&](const char* name, const std::string& now) {
-    const std::string before = parsed(checkpoint.arguments).value(name, now);
+    const std::string before = parse_arguments(checkpoint.arguments).value(name, now);
     if (before == now) return;
     throw ConfigError("trainer.data-changed",
                       {.what = what,
@@ -191,8 +191,8 @@ void append(std::string& out, AnyBatch& batch) {
 // Returns a digest of up to eight rows, spread over the data, which a shuffle changes.
 std::string sample_of(const TrainerDataset& data) {
   if (data.is_stream()) return "";  // it has no rows to choose from
-  constexpr std::int64_t most = 8;
-  const std::int64_t rows = data.size(), count = std::min(rows, most);
+  constexpr std::int64_t kMaxSampledRows = 8;
+  const std::int64_t rows = data.size(), count = std::min(rows, kMaxSampledRows);
   std::vector<std::int64_t> chosen;
   for (std::int64_t i = 0; i < count; ++i)
     chosen.push_back(i * (rows - 1) / std::max<std::int64_t>(1, count - 1));
@@ -216,28 +216,29 @@ CheckpointToResume::CheckpointToResume(const std::filesystem::path& from)
 void check_resumable(const CheckpointToResume& checkpoint, const TrainingArguments& args,
                      std::int64_t processes, std::int64_t rows) {
   if (args.ignore_data_skip) return;
-  check_rows_of_a_step(checkpoint, args, processes);
+  check_rows_per_step(checkpoint, args, processes);
   check_same_micro_batches(checkpoint, args, processes);
   check_order_of_rows(checkpoint, args, rows);
 }
 
-void check_same_parts(const CheckpointToResume& checkpoint, const TrainingArguments& args,
-                      std::int64_t parts) {
+void check_same_shards(const CheckpointToResume& checkpoint, const TrainingArguments& args,
+                       std::int64_t shards) {
   const TrainingPosition& position = checkpoint.position;
-  const std::int64_t before = detail::parts_of(position.loader, position.num_processes);
-  if (args.ignore_data_skip || !detail::is_inside_pass(position.loader) || before == parts) return;
+  const std::int64_t before = detail::shard_count(position.loader, position.num_processes);
+  if (args.ignore_data_skip || !detail::is_inside_pass(position.loader) || before == shards) return;
   throw ConfigError(
       "trainer.data-changed",
       {.what = "resuming from " + checkpoint.folder.string(),
-       .got = detail::parts_text(parts),
-       .expected = detail::parts_text(before) + ", as at the start of this epoch",
+       .got = detail::shards_text(shards),
+       .expected = detail::shards_text(before) + ", as at the start of this epoch",
        .hint = str("resume with the same number of processes and accelerator_config, or ",
                    kRestartEpochHint)});
 }
 
 std::vector<std::string> changed_arguments(const CheckpointToResume& checkpoint,
                                            const TrainingArguments& args) {
-  const OrderedJson before = parsed(checkpoint.arguments), now = OrderedJson::parse(to_json(args));
+  const OrderedJson before = parse_arguments(checkpoint.arguments),
+                    now = OrderedJson::parse(to_json(args));
   if (before.empty())
     return {
         "the checkpoint has no training_args.json, so its arguments cannot be compared with those "
@@ -248,13 +249,14 @@ std::vector<std::string> changed_arguments(const CheckpointToResume& checkpoint,
         std::find(kArgumentsWithoutNumericalEffect.begin(), kArgumentsWithoutNumericalEffect.end(),
                   name) == kArgumentsWithoutNumericalEffect.end();
     if (!compared || !before.contains(name) || before.at(name) == value) continue;
-    changes.push_back(str(name, " is ", shown(value), " and was ", shown(before.at(name)),
-                          " when the checkpoint was made", no_effect_note(name)));
+    changes.push_back(str(name, " is ", format_value(value), " and was ",
+                          format_value(before.at(name)), " when the checkpoint was made",
+                          no_effect_note(name)));
   }
   return changes;
 }
 
-DataIdentity identity_of(const TrainerDataset& data, std::int64_t rows) {
+DataFingerprint identity_of(const TrainerDataset& data, std::int64_t rows) {
   const TensorDict generators = random_state();
   const std::string once = sample_of(data), again = sample_of(data);
   restore_random_state(generators);

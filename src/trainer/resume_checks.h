@@ -35,15 +35,15 @@ void check_resumable(const CheckpointToResume& checkpoint, const TrainingArgumen
 std::vector<std::string> changed_arguments(const CheckpointToResume& checkpoint,
                                            const TrainingArguments& args);
 
-// Throws ConfigError "trainer.data-changed" unless a stream is read in the same number of parts as
-// before the checkpoint. Each process reads one part; `parts` is 0 if no process reads a part.
-void check_same_parts(const CheckpointToResume& checkpoint, const TrainingArguments& args,
-                      std::int64_t parts);
+// Throws ConfigError "trainer.data-changed" unless a stream is read in the same number of shards as
+// before the checkpoint. Each process reads one shard; `shards` is 0 if no process reads a shard.
+void check_same_shards(const CheckpointToResume& checkpoint, const TrainingArguments& args,
+                       std::int64_t shards);
 
 // The number of rows of a stream that does not know its size.
 inline constexpr std::int64_t kUnknownRows = -1;
 
 // Identifies the data by reading some rows, twice. Leaves the generators as they were.
-DataIdentity identity_of(const TrainerDataset& data, std::int64_t rows);
+DataFingerprint identity_of(const TrainerDataset& data, std::int64_t rows);
 
 }  // namespace hasten

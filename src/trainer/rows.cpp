@@ -9,7 +9,7 @@ namespace hasten {
 namespace {
 
 // Returns the batch with the first `kept` rows of every tensor that has `rows` rows.
-AnyBatch narrowed(const AnyBatch& batch, std::int64_t rows, std::int64_t kept) {
+AnyBatch narrow_batch(const AnyBatch& batch, std::int64_t rows, std::int64_t kept) {
   AnyBatch out = batch.copy();
   for_each_tensor(out, [&](at::Tensor& tensor) {
     const bool has_rows = tensor.defined() && tensor.dim() > 0 && tensor.size(0) == rows;
@@ -23,15 +23,15 @@ AnyBatch narrowed(const AnyBatch& batch, std::int64_t rows, std::int64_t kept) {
 RealRows real_rows(const AnyBatch& batch, const BatchInfo& info) {
   const std::int64_t rows = info.rows, real = info.real_rows;
   if (rows == real) return {.batch = batch, .count = real};
-  return {.batch = narrowed(batch, rows, std::max<std::int64_t>(real, 1)), .count = real};
+  return {.batch = narrow_batch(batch, rows, std::max<std::int64_t>(real, 1)), .count = real};
 }
 
 RealRows first_rows(const RealRows& rows, std::int64_t count) {
   if (count >= rows.count) return rows;
-  return {.batch = narrowed(rows.batch, rows.count, count), .count = count};
+  return {.batch = narrow_batch(rows.batch, rows.count, count), .count = count};
 }
 
-at::Tensor counted(const at::Tensor& rows, std::int64_t count) {
+at::Tensor narrow_rows(const at::Tensor& rows, std::int64_t count) {
   const bool all = !rows.defined() || rows.dim() == 0 || rows.size(0) <= count;
   return all ? rows : rows.narrow(0, 0, count);
 }

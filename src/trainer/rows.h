@@ -3,7 +3,7 @@
 // count.
 //
 //   RealRows real = real_rows(batch, info);
-//   logits = counted(logits, real.count);
+//   logits = narrow_rows(logits, real.count);
 //
 // Thread rule: pure functions.
 #pragma once
@@ -29,6 +29,6 @@ RealRows real_rows(const AnyBatch& batch, const BatchInfo& info);
 RealRows first_rows(const RealRows& rows, std::int64_t count);
 
 // Returns the first `count` rows of a tensor that has one row for each row of the batch.
-at::Tensor counted(const at::Tensor& rows, std::int64_t count);
+at::Tensor narrow_rows(const at::Tensor& rows, std::int64_t count);
 
 }  // namespace hasten

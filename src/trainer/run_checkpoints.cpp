@@ -92,7 +92,7 @@ void Trainer::Impl::RunCheckpoints::save(const StepTotals& window, std::int64_t 
   for (const auto& [key, callback] : trainer_.stateful_callbacks())
     state.callbacks[key] = callback->attributes();
   best_before_ = state.best_model_checkpoint;
-  note_best_checkpoint();
+  update_best_checkpoint();
   const TrainingPosition now = position(window, micro_batches);
   trainer_.use_evaluated_weights();
   const std::vector<TensorDict> random = generators();
@@ -172,7 +172,7 @@ bool Trainer::Impl::RunCheckpoints::is_asynchronous() const {
 
 // Sets the folder of the best model once its step is saved, which may never happen. A run that
 // resumed from another folder may have its best checkpoint there.
-void Trainer::Impl::RunCheckpoints::note_best_checkpoint() const {
+void Trainer::Impl::RunCheckpoints::update_best_checkpoint() const {
   TrainerState& state = trainer_.state;
   const auto best = state.best_global_step;
   if (!best) return;
@@ -190,7 +190,7 @@ TrainingPosition Trainer::Impl::RunCheckpoints::position(const StepTotals& windo
                             .elastic = trainer_.accelerator.elastic_position(),
                             .loss_scale = trainer_.loss_scale_position()};
   run_.schedule.save_in(position, trainer_.state.global_step);
-  if (micro_batches > 0) position.windows = trainer_.windows_of_all(window, run_.losses.open_sum());
+  if (micro_batches > 0) position.windows = trainer_.gather_windows(window, run_.losses.open_sum());
   if (run_.hashes) position.hash_chain = run_.hashes->position();
   return position;
 }

@@ -58,7 +58,7 @@ class Trainer::Impl::RunCheckpoints {
  private:
   void prepare_folder() const;
   std::uintmax_t bytes() const;
-  void note_best_checkpoint() const;
+  void update_best_checkpoint() const;
   TrainingPosition position(const StepTotals& window, std::int64_t micro_batches);
   std::vector<TensorDict> generators() const;
   // True if the files are to be written in the background. A collective.
@@ -68,14 +68,14 @@ class Trainer::Impl::RunCheckpoints {
   void complete(bool succeeded);
 
   // The state of a save that has begun.
-  struct Saved {
+  struct SavePosition {
     std::int64_t step = 0, micro_batches = 0;
   };
   Impl& trainer_;
   RunParts& run_;
   std::int64_t last_saved_ = 0;
-  Saved newest_;                // the newest save that has begun and has not failed
-  Saved before_;                // the one before it
+  SavePosition newest_;         // the newest save that has begun and has not failed
+  SavePosition before_;         // the one before it
   std::string best_before_;     // the folder of the best model before it
   TrainerState state_of_save_;  // the state that on_save receives
   GroupSave save_;              // its destructor waits

@@ -11,7 +11,8 @@ void Trainer::Impl::RunControl::begin_epoch() {
 }
 
 // `position` is a step or an epoch, which eval_delay counts as well.
-bool Trainer::Impl::RunControl::evaluates_now(IntervalStrategy strategy, double position) const {
+bool Trainer::Impl::RunControl::is_evaluation_due(IntervalStrategy strategy,
+                                                  double position) const {
   return trainer_.args.eval_strategy == strategy && trainer_.args.eval_delay <= position;
 }
 
@@ -23,7 +24,7 @@ void Trainer::Impl::RunControl::request_due_after_step() {
   if (step == 1 && args.logging_first_step) control.should_log = true;
   if (args.logging_strategy == IntervalStrategy::steps && step % plan_.logging_steps == 0)
     control.should_log = true;
-  if (evaluates_now(IntervalStrategy::steps, static_cast<double>(step)) &&
+  if (is_evaluation_due(IntervalStrategy::steps, static_cast<double>(step)) &&
       (is_last || step % plan_.eval_steps == 0))
     control.should_evaluate = true;
   if (args.save_strategy == SaveStrategy::steps &&
@@ -36,13 +37,14 @@ void Trainer::Impl::RunControl::request_due_after_epoch() {
   const TrainingArguments& args = trainer_.args;
   TrainerControl& control = trainer_.control;
   if (args.logging_strategy == IntervalStrategy::epoch) control.should_log = true;
-  if (evaluates_now(IntervalStrategy::epoch, trainer_.state.epoch)) control.should_evaluate = true;
+  if (is_evaluation_due(IntervalStrategy::epoch, trainer_.state.epoch))
+    control.should_evaluate = true;
   if (args.save_strategy == SaveStrategy::epoch) control.should_save = true;
 }
 
-void Trainer::Impl::RunControl::agree(const Saves& saves) {
+void Trainer::Impl::RunControl::agree(const CheckpointStatus& status) {
   TrainerControl& control = trainer_.control;
-  bool is_writing = saves.is_writing;
+  bool is_writing = status.is_writing;
   merge_control(trainer_.group(), control, is_writing);
   agreed_ = {.stops_training = control.should_training_stop,
              .stops_epoch = control.should_epoch_stop,
@@ -50,7 +52,7 @@ void Trainer::Impl::RunControl::agree(const Saves& saves) {
              .is_writing = is_writing};
   if (!stops_on_signal()) return;
   const std::int64_t step = trainer_.state.global_step;
-  if (trainer_.args.enable_jit_checkpoint && !saves.is_saved) control.should_save = true;
+  if (trainer_.args.enable_jit_checkpoint && !status.is_saved) control.should_save = true;
   trainer_.logger.warning_once(str(signal_text(stop_signal()),
                                    " was received: training stops at step ", step, " of ",
                                    plan_.max_steps));

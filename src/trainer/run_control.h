@@ -28,13 +28,13 @@ class Trainer::Impl::RunControl {
   // steps are logged, evaluated and saved.
   void request_due_after_epoch();
   // The state of the run's checkpoints.
-  struct Saves {
+  struct CheckpointStatus {
     bool is_saved = false;    // a checkpoint has the current state, or will have it
     bool is_writing = false;  // this process is still writing one
   };
   // Agrees with the other processes. With enable_jit_checkpoint, a signal that stops the run
   // requests a checkpoint, unless the current state has one.
-  void agree(const Saves& saves);
+  void agree(const CheckpointStatus& status);
   // True if a process is still writing a checkpoint.
   bool is_writing() const { return agreed_.is_writing; }
 
@@ -46,7 +46,7 @@ class Trainer::Impl::RunControl {
   bool stops_on_signal() const { return agreed_.stop_signal != 0; }
 
  private:
-  bool evaluates_now(IntervalStrategy strategy, double position) const;
+  bool is_evaluation_due(IntervalStrategy strategy, double position) const;
 
   Impl& trainer_;
   const Plan& plan_;

@@ -41,28 +41,30 @@ void append_synced(const fs::path& file, std::string line) {
 
 }  // namespace
 
-RunHashes::RunHashes(fs::path output_dir, std::int64_t every, Group group, std::int64_t turns)
+RunHashes::RunHashes(fs::path output_dir, std::int64_t every, Group group,
+                     std::int64_t virtual_ranks)
     : file_(std::move(output_dir) / kHashChainFile),
       every_(every),
       group_(std::move(group)),
       previous_(first_hash()),
-      rows_(static_cast<std::size_t>(turns), first_hash()) {}
+      rows_(static_cast<std::size_t>(virtual_ranks), first_hash()) {}
 
 void RunHashes::start() {
-  once(group_, writes(), [&] { keep_links_until(0); });
+  once(group_, writes(), [&] { remove_links_after(0); });
 }
 
 void RunHashes::resume(std::int64_t step, const std::optional<HashChainPosition>& position) {
-  once(group_, writes(), [&] { keep_links_until(step); });
+  once(group_, writes(), [&] { remove_links_after(step); });
   if (!position) return;  // the run had no chain before
   previous_ = position->previous;
   const std::size_t first = static_cast<std::size_t>(group_.rank()) * rows_.size();
-  for (std::size_t turn = 0; turn < rows_.size(); ++turn) {
-    if (first + turn < position->rows.size()) rows_[turn] = position->rows[first + turn];
+  for (std::size_t virtual_rank = 0; virtual_rank < rows_.size(); ++virtual_rank) {
+    if (first + virtual_rank < position->rows.size())
+      rows_[virtual_rank] = position->rows[first + virtual_rank];
   }
 }
 
-void RunHashes::keep_links_until(std::int64_t step) const {
+void RunHashes::remove_links_after(std::int64_t step) const {
   std::error_code error;
   if (!fs::exists(file_, error)) return;
   std::string kept;
@@ -75,12 +77,12 @@ void RunHashes::keep_links_until(std::int64_t step) const {
   write_file_atomically(file_, kept);
 }
 
-void RunHashes::add_rows(AnyBatch batch, std::int64_t turn) {
+void RunHashes::add_rows(AnyBatch batch, std::int64_t virtual_rank) {
   TensorDict tensors;
   visit_tensors(batch, [&](at::Tensor& tensor) {
     if (tensor.defined()) tensors[str(tensors.size())] = tensor;
   });
-  std::string& rows = rows_[static_cast<std::size_t>(turn)];
+  std::string& rows = rows_[static_cast<std::size_t>(virtual_rank)];
   std::string text = rows;
   for (const auto& [place, hash] : tensor_hashes(tensors)) text += str(' ', place, ' ', hash);
   rows = sha256_of_text(text);

@@ -1,9 +1,9 @@
 // File: trainer/run_hashes.h (internal)
 // Writes the hash chain of a training run (hasten/checkpoint/hash_chain.h).
 //
-//   RunHashes hashes(output_dir, /*every=*/100, group, /*turns=*/1);
+//   RunHashes hashes(output_dir, /*every=*/100, group, /*virtual_ranks=*/1);
 //   hashes.start();                                  // or resume(step, position of the checkpoint)
-//   hashes.add_rows(batch, turn);                    // each micro-batch, before it is used
+//   hashes.add_rows(batch, virtual_rank);            // each micro-batch, before it is used
 //   if (hashes.is_due(step)) hashes.add_link(step, loss, module, optimizer, parameters);
 //
 // Every process hashes the rows that it uses, separately for each of its virtual ranks. The main
@@ -28,14 +28,15 @@ namespace hasten {
 
 class RunHashes {
  public:
-  // `turns` is the number of virtual ranks of each process, or 1.
-  RunHashes(std::filesystem::path output_dir, std::int64_t every, Group group, std::int64_t turns);
+  // `virtual_ranks` is the number of virtual ranks of each process, or 1.
+  RunHashes(std::filesystem::path output_dir, std::int64_t every, Group group,
+            std::int64_t virtual_ranks);
 
   // Begins a chain, and deletes the chain of an earlier run.
   void start();
   // Continues the chain at a checkpoint. Links of later steps are deleted.
   void resume(std::int64_t step, const std::optional<HashChainPosition>& position);
-  void add_rows(AnyBatch batch, std::int64_t turn);
+  void add_rows(AnyBatch batch, std::int64_t virtual_rank);
   // True if this step ends with a link.
   bool is_due(std::int64_t step) const { return step % every_ == 0; }
   // Writes a link. `loss` is the loss of the step. A collective.
@@ -47,13 +48,14 @@ class RunHashes {
  private:
   bool writes() const { return group_.rank() == 0; }
   // Removes the links after this step from the file.
-  void keep_links_until(std::int64_t step) const;
+  void remove_links_after(std::int64_t step) const;
 
   std::filesystem::path file_;
   std::int64_t every_;
   Group group_;
   std::string previous_;
-  std::vector<std::string> rows_;  // for each turn, the hash of its rows since the previous link
+  // For each virtual rank of this process, the hash of its rows since the previous link.
+  std::vector<std::string> rows_;
 };
 
 }  // namespace hasten

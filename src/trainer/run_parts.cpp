@@ -23,7 +23,7 @@ Plan Trainer::Impl::RunParts::plan_of_run(const Impl& trainer,
                                           const PreparedLoader<Loader<AnyBatch>>& loader) {
   if (!loader->has_size()) return plan_of(trainer.args, {}, {}, trainer.data_ranks());
   return plan_of(trainer.args, rows_of(trainer.parts.train_dataset, loader),
-                 loader.size() / trainer.turns(), trainer.data_ranks());
+                 loader.size() / trainer.local_virtual_ranks(), trainer.data_ranks());
 }
 
 std::int64_t Trainer::Impl::RunParts::rows_of(const TrainerDataset& data,
@@ -47,7 +47,7 @@ Trainer::Impl::RunParts::RunParts(Impl& trainer, LossRecord::Listener on_nonfini
       data_(trainer.parts.train_dataset) {
   if (trainer.args.hash_chain_steps > 0)
     hashes.emplace(trainer.args.output_dir, trainer.args.hash_chain_steps, trainer.group(),
-                   trainer.turns());
+                   trainer.local_virtual_ranks());
 }
 
 bool Trainer::Impl::RunParts::may_have_graphs(const Impl& trainer) {
@@ -67,7 +67,7 @@ std::unique_ptr<torch::optim::Optimizer> Trainer::Impl::RunParts::make_optimizer
   return trainer.trainer.create_optimizer();
 }
 
-const DataIdentity& Trainer::Impl::RunParts::data_identity() {
+const DataFingerprint& Trainer::Impl::RunParts::data_identity() {
   if (!identity_) identity_ = identity_of(data_, rows());
   return *identity_;
 }

@@ -27,7 +27,7 @@ struct Trainer::Impl::RunParts {
   // a stream from the process that reads it.
   std::int64_t rows() const { return rows_of(data_, loader); }
   // The identity of the training data, which is computed when it is first needed.
-  const DataIdentity& data_identity();
+  const DataFingerprint& data_identity();
 
   TrainedParameters parameters;
   PreparedLoader<Loader<AnyBatch>> loader;
@@ -49,7 +49,7 @@ struct Trainer::Impl::RunParts {
                                                                  std::int64_t max_steps);
 
   const TrainerDataset& data_;
-  std::optional<DataIdentity> identity_;
+  std::optional<DataFingerprint> identity_;
 };
 
 }  // namespace hasten

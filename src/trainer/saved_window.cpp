@@ -10,7 +10,7 @@
 
 namespace hasten {
 
-std::vector<WindowPosition> Trainer::Impl::windows_of_all(const StepTotals& totals,
+std::vector<WindowPosition> Trainer::Impl::gather_windows(const StepTotals& totals,
                                                           double loss) const {
   WindowPosition position{
       .loss = loss, .items = totals.items, .tokens = totals.tokens, .flos = totals.flos};

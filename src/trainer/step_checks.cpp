@@ -22,14 +22,14 @@ void require_gradient(const std::vector<at::Tensor>& parameters, std::int64_t st
                "place, with copy_(): assigning to a member leaves the registered one as it is"});
 }
 
-std::string nonfinite_loss_text(const LossRecord::Nonfinite& bad) {
+std::string nonfinite_loss_text(const LossRecord::NonfiniteLosses& bad) {
   return str("the loss of step ", bad.step, " is ", std::isnan(bad.loss) ? "NaN" : "infinite",
              bad.count > 1
                  ? str(", the first of ", bad.count, " losses read together that are not finite")
                  : "");
 }
 
-void throw_nonfinite_loss(const LossRecord::Nonfinite& bad) {
+void throw_nonfinite_loss(const LossRecord::NonfiniteLosses& bad) {
   throw DivergedError(
       "trainer.nonfinite-loss",
       {.what = str("step ", bad.step),

@@ -22,8 +22,8 @@ namespace hasten {
 // a gradient, but does not depend on a parameter of the module, would train nothing.
 void require_gradient(const std::vector<at::Tensor>& parameters, std::int64_t step);
 
-std::string nonfinite_loss_text(const LossRecord::Nonfinite& bad);
+std::string nonfinite_loss_text(const LossRecord::NonfiniteLosses& bad);
 // Throws DivergedError "trainer.nonfinite-loss".
-[[noreturn]] void throw_nonfinite_loss(const LossRecord::Nonfinite& bad);
+[[noreturn]] void throw_nonfinite_loss(const LossRecord::NonfiniteLosses& bad);
 
 }  // namespace hasten

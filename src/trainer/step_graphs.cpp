@@ -16,9 +16,6 @@
 namespace hasten {
 namespace {
 
-// The number of steps before the first graph.
-constexpr std::int64_t kFirstSteps = 3;
-
 at::Tensor number_of_step(at::Device device, at::ScalarType type) {
   return at::zeros({}, at::TensorOptions(device).dtype(type));
 }
@@ -110,7 +107,7 @@ void Trainer::Impl::StepGraphs::stop(const std::string& reason) {
   graphs_.reset();
 }
 
-AnyBatch Trainer::Impl::StepGraphs::with_few_lengths(const AnyBatch& batch) const {
+AnyBatch Trainer::Impl::StepGraphs::pad_to_bucket(const AnyBatch& batch) const {
   const TensorDict* const columns = batch.get_if<TensorDict>();
   if (!are_requested() || columns == nullptr || columns->contains(kPackedRows) ||
       !columns->contains("input_ids"))
@@ -125,7 +122,7 @@ AnyBatch Trainer::Impl::StepGraphs::with_few_lengths(const AnyBatch& batch) cons
   return is_padded ? AnyBatch(std::move(padded)) : batch;
 }
 
-bool Trainer::Impl::StepGraphs::has_graph_of(const Step& step) {
+bool Trainer::Impl::StepGraphs::ensure_graph(const Step& step) {
   for (const AnyBatch& each : step.inputs) {
     if (const std::string reason = unrepeatable_batch(each); !reason.empty()) {
       stop(reason);
@@ -157,11 +154,11 @@ bool Trainer::Impl::StepGraphs::has_graph_of(const Step& step) {
 
 bool Trainer::Impl::StepGraphs::is_due(const std::string& shape) {
   const bool is_new = seen_[shape]++ == 0;
-  in_a_row_ = shape == latest_shape_ ? in_a_row_ + 1 : 0;
+  consecutive_steps_ = shape == latest_shape_ ? consecutive_steps_ + 1 : 0;
   latest_shape_ = shape;
-  if (steps_++ < kFirstSteps || is_new) return false;
+  if (steps_++ < graphs_->kWarmupSteps || is_new) return false;
   if (!are_requested()) {
-    if (graphs_->is_full() || in_a_row_ < kSteadySteps) return false;
+    if (graphs_->is_full() || consecutive_steps_ < kSteadySteps) return false;
     if (has_memory()) return true;
     stop(
         "the memory of the device, which has no room for a graph in addition to the steps without "
@@ -196,7 +193,7 @@ Trainer::Impl::StepGraphs::Operands Trainer::Impl::StepGraphs::operands_of(const
     made.items.push_back(number_of_step(device, at::kDouble));
     made.weights.push_back(number_of_step(device, at::kFloat));
   }
-  made.share = number_of_step(device, at::kFloat);
+  made.gradient_scale = number_of_step(device, at::kFloat);
   return made;
 }
 
@@ -211,20 +208,20 @@ void Trainer::Impl::StepGraphs::write(const Step& step, Operands& to) const {
     to.items[i].fill_(step.items[i]);
     to.weights[i].fill_(step.items[i]);
   }
-  to.share.fill_(total > 0 ? 1.0 / total : 0.0);
+  to.gradient_scale.fill_(total > 0 ? 1.0 / total : 0.0);
 }
 
 DeferredScalar Trainer::Impl::StepGraphs::run_operations(Operands& operands) const {
   const bool has_one = operands.batches.size() == 1;  // its weight cancels
   for (std::size_t i = 0; i < operands.batches.size(); ++i) {
-    const at::Tensor loss = trainer_.trained_output(operands.batches[i]).loss;
+    const at::Tensor loss = trainer_.training_output(operands.batches[i]).loss;
     torch::autograd::backward({has_one ? loss : loss * operands.weights[i]});
     run_.losses.add(loss, operands.items[i]);
   }
-  if (!has_one) scale_gradients_(run_.trained, operands.share);
+  if (!has_one) scale_gradients_(run_.trained, operands.gradient_scale);
   return clip_gradients(
       run_.trained, run_.optimizer.unwrap(),
-      {.max_norm = trainer_.args.max_grad_norm, .on_device = true, .are_read = false});
+      {.max_norm = trainer_.args.max_grad_norm, .on_device = true, .has_readers = false});
 }
 
 DeferredScalar Trainer::Impl::StepGraphs::replay(const Step& step) {

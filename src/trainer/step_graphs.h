@@ -5,7 +5,7 @@
 //
 //   StepGraphs graphs(trainer, run);
 //   if (graphs.is_on()) {
-//     const bool replays = graphs.has_graph_of(step);
+//     const bool replays = graphs.ensure_graph(step);
 //     const DeferredScalar norm = replays ? graphs.replay(step) : graphs.compute_gradients(step);
 //     run.optimizer.step();                   // after a replay it only counts the step
 //   }
@@ -60,9 +60,9 @@ class Trainer::Impl::StepGraphs {
   // If the run asks for graphs, returns the batch with rows that are padded to one of a few lengths
   // (hasten/data/static_shapes.h), so that a few graphs suffice. The number of rows does not
   // change.
-  AnyBatch with_few_lengths(const AnyBatch& batch) const;
+  AnyBatch pad_to_bucket(const AnyBatch& batch) const;
   // Returns whether a graph runs this step. Records a graph if it is due.
-  bool has_graph_of(const Step& step);
+  bool ensure_graph(const Step& step);
   // Runs the step with its graph, and marks it for the optimizer. Returns the norm of the
   // gradients.
   DeferredScalar replay(const Step& step);
@@ -76,7 +76,7 @@ class Trainer::Impl::StepGraphs {
     std::vector<AnyBatch> batches;
     std::vector<at::Tensor> items;    // in the type of the sum of losses
     std::vector<at::Tensor> weights;  // the same in float
-    at::Tensor share;                 // 1 / the sum of the items
+    at::Tensor gradient_scale;        // 1 / the sum of the items
   };
   // True if the run asks for graphs. They may then pad rows, and a reason against them is a
   // warning.
@@ -101,7 +101,7 @@ class Trainer::Impl::StepGraphs {
   std::map<std::string, std::int64_t> seen_;       // the steps of each shape without a graph
   std::int64_t steps_ = 0;                         // the steps of all shapes
   std::string latest_shape_;
-  std::int64_t in_a_row_ = 0;  // the number of consecutive earlier steps with this shape
+  std::int64_t consecutive_steps_ = 0;  // the number of consecutive earlier steps with this shape
   bool has_reported_shapes_ = false;
 };
 

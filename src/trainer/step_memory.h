@@ -31,7 +31,7 @@ class Trainer::Impl::StepMemory {
   StepMemory& operator=(const StepMemory&) = delete;
 
   // Sets how dry runs repeat a step to explain a failure. Without it there is no explanation.
-  void set_retry(ExplainedStep retry) { retry_ = std::move(retry); }
+  void set_retry(ExplainableStep retry) { retry_ = std::move(retry); }
   void set_rows(std::int64_t rows) { retry_.rows = rows; }
   // Runs a part of a step. All processes call it for the same parts.
   void run(const std::string& name, const std::function<void()>& part);
@@ -49,7 +49,7 @@ class Trainer::Impl::StepMemory {
   Impl& trainer_;
   const bool agrees_;
   std::string name_;  // the name of the part that runs
-  ExplainedStep retry_;
+  ExplainableStep retry_;
   std::optional<anatomy::StepMark> mark_;  // the mark of the part that runs
   bool has_agreed_ = false;                // in this part, before the exchange
   bool ran_out_ = false;

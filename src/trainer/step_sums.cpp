@@ -18,81 +18,83 @@ std::vector<double> numbers_of(const at::Tensor& tensor) {
   return {first, first + host.numel()};
 }
 
-// Each step has a place. The place of the open step is after those of the closed steps.
-class PlacedSums : public StepSums {
+// Each step has a slot. The slot of the open step is after those of the closed steps.
+class IndexedStepSums : public StepSums {
  public:
-  explicit PlacedSums(at::Device device) : places_(zeros_on(device, {kSteps + 1})) {}
+  explicit IndexedStepSums(at::Device device) : slots_(zeros_on(device, {kCapacity + 1})) {}
 
   void add(const at::Tensor& loss, double items) override {
     const torch::NoGradGuard no_grad;
-    open_place().add_(loss.detach().reshape({}).to(places_.device()), items);
+    open_slot().add_(loss.detach().reshape({}).to(slots_.device()), items);
   }
   void add(const at::Tensor& loss, const at::Tensor& items) override {
     const torch::NoGradGuard no_grad;
-    open_place().add_(loss.detach().reshape({}).to(places_.options()) * items);
+    open_slot().add_(loss.detach().reshape({}).to(slots_.options()) * items);
   }
   void close() override { ++closed_; }
 
-  Taken take(const DeferredScalar& also) override {
+  Result take(const DeferredScalar& extra) override {
     const torch::NoGradGuard no_grad;
-    at::Tensor all = places_;
-    const bool adds = also.on_device().defined() && also.on_device().device() == places_.device();
-    if (adds) all = at::cat({places_, also.on_device().reshape({1}).to(places_.scalar_type())});
+    at::Tensor all = slots_;
+    const bool adds = extra.on_device().defined() && extra.on_device().device() == slots_.device();
+    if (adds) all = at::cat({slots_, extra.on_device().reshape({1}).to(slots_.scalar_type())});
     std::vector<double> numbers = numbers_of(all);
-    const double other = adds ? numbers.back() : also.value();
+    const double other = adds ? numbers.back() : extra.value();
     const double open = numbers[static_cast<std::size_t>(closed_)];
     numbers.resize(static_cast<std::size_t>(closed_));
-    places_.zero_();
+    slots_.zero_();
     closed_ = 0;
     if (open != 0) set_open(open);
-    return {.of_steps = std::move(numbers), .also = other};
+    return {.sums = std::move(numbers), .extra = other};
   }
 
-  double open() const override { return DeferredScalar(open_place()); }
+  double open() const override { return DeferredScalar(open_slot()); }
   void set_open(double sum) override {
     const torch::NoGradGuard no_grad;
-    open_place().fill_(sum);
+    open_slot().fill_(sum);
   }
-  std::vector<at::Tensor> tensors() const override { return {places_}; }
+  std::vector<at::Tensor> tensors() const override { return {slots_}; }
 
  protected:
-  virtual at::Tensor open_place() const { return places_.select(0, closed_); }
+  virtual at::Tensor open_slot() const { return slots_.select(0, closed_); }
 
-  at::Tensor places_;
+  at::Tensor slots_;
   std::int64_t closed_ = 0;
 };
 
-// A graph repeats an address, so the sum of the open step stays at one place. No graph repeats the
-// end of a step, which moves the sum to another place.
-class RepeatedSums final : public PlacedSums {
+// A graph repeats an address, so the sum of the open step stays at one address. No graph repeats
+// the end of a step, which moves the sum to a slot.
+class GraphStepSums final : public IndexedStepSums {
  public:
-  explicit RepeatedSums(at::Device device) : PlacedSums(device), open_(zeros_on(device, {})) {}
+  explicit GraphStepSums(at::Device device)
+      : IndexedStepSums(device), open_(zeros_on(device, {})) {}
 
   void close() override {
     const torch::NoGradGuard no_grad;
-    places_.select(0, closed_).copy_(open_);
+    slots_.select(0, closed_).copy_(open_);
     open_.zero_();
-    PlacedSums::close();
+    IndexedStepSums::close();
   }
-  Taken take(const DeferredScalar& also) override {
+  Result take(const DeferredScalar& extra) override {
     const torch::NoGradGuard no_grad;
-    places_.select(0, closed_).copy_(open_);
+    slots_.select(0, closed_).copy_(open_);
     open_.zero_();
-    return PlacedSums::take(also);
+    return IndexedStepSums::take(extra);
   }
-  std::vector<at::Tensor> tensors() const override { return {places_, open_}; }
+  std::vector<at::Tensor> tensors() const override { return {slots_, open_}; }
 
  private:
-  at::Tensor open_place() const override { return open_; }
+  at::Tensor open_slot() const override { return open_; }
 
   at::Tensor open_;
 };
 
-// A place would be part of a compiled program, so each step shifts the closed sums by one.
-class ShiftedSums final : public StepSums {
+// The index of a slot would be part of a compiled program, so each step shifts the closed sums by
+// one.
+class CompiledStepSums final : public StepSums {
  public:
-  explicit ShiftedSums(at::Device device)
-      : open_(zeros_on(device, {})), closed_sums_(zeros_on(device, {kSteps})) {}
+  explicit CompiledStepSums(at::Device device)
+      : open_(zeros_on(device, {})), closed_sums_(zeros_on(device, {kCapacity})) {}
 
   void add(const at::Tensor& loss, double items) override {
     const torch::NoGradGuard no_grad;
@@ -109,12 +111,12 @@ class ShiftedSums final : public StepSums {
     ++closed_;
   }
 
-  // Reads `also` separately, because a program that combines both would have to be compiled.
-  Taken take(const DeferredScalar& also) override {
+  // Reads `extra` separately, because a program that combines both would have to be compiled.
+  Result take(const DeferredScalar& extra) override {
     std::vector<double> numbers = numbers_of(closed_sums_);
     numbers.erase(numbers.begin(), numbers.end() - closed_);
     closed_ = 0;
-    return {.of_steps = std::move(numbers), .also = also.value()};
+    return {.sums = std::move(numbers), .extra = extra.value()};
   }
 
   double open() const override { return DeferredScalar(open_); }
@@ -132,15 +134,15 @@ class ShiftedSums final : public StepSums {
 
 std::unique_ptr<StepSums> make_step_sums(at::Device device) {
   if (device_of(device).traits().needs_static_shapes) return make_compiled_step_sums(device);
-  return std::make_unique<PlacedSums>(device);
+  return std::make_unique<IndexedStepSums>(device);
 }
 
-std::unique_ptr<StepSums> make_repeated_step_sums(at::Device device) {
-  return std::make_unique<RepeatedSums>(device);
+std::unique_ptr<StepSums> make_graph_step_sums(at::Device device) {
+  return std::make_unique<GraphStepSums>(device);
 }
 
 std::unique_ptr<StepSums> make_compiled_step_sums(at::Device device) {
-  return std::make_unique<ShiftedSums>(device);
+  return std::make_unique<CompiledStepSums>(device);
 }
 
 }  // namespace hasten

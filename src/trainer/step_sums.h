@@ -5,7 +5,7 @@
 //   const auto sums = make_step_sums(device);
 //   sums->add(loss, items);                             // each micro-batch
 //   sums->close();                                      // each step
-//   const StepSums::Taken taken = sums->take(norm);     // waits for the device once
+//   const StepSums::Result taken = sums->take(norm);    // waits for the device once
 //
 // Sums are in double, as on the host, if the device supports it, and otherwise in float. The memory
 // is allocated once and does not grow. Thread rule: one thread at a time.
@@ -24,7 +24,7 @@ namespace hasten {
 class StepSums {
  public:
   // The number of steps that may be closed before they are taken.
-  static constexpr std::int64_t kSteps = 512;
+  static constexpr std::int64_t kCapacity = 512;
 
   virtual ~StepSums() = default;
 
@@ -36,13 +36,13 @@ class StepSums {
   // Ends the open step and begins another.
   virtual void close() = 0;
 
-  struct Taken {
-    std::vector<double> of_steps;  // the sums of the closed steps, the oldest first
-    double also = 0;               // the value of the argument `also`
+  struct Result {
+    std::vector<double> sums;  // the sums of the closed steps, the oldest first
+    double extra = 0;          // the value of the argument `extra`
   };
   // Reads the closed steps and forgets them; the open step stays. If no program has to be compiled
-  // for it, `also` is read with the same wait.
-  virtual Taken take(const DeferredScalar& also) = 0;
+  // for it, `extra` is read with the same wait.
+  virtual Result take(const DeferredScalar& extra) = 0;
 
   // Reads and returns the sum of the open step.
   virtual double open() const = 0;
@@ -54,7 +54,7 @@ class StepSums {
 std::unique_ptr<StepSums> make_step_sums(at::Device device);
 // Returns the sums for a device that repeats add() in a graph: the sum of the open step stays at
 // one address.
-std::unique_ptr<StepSums> make_repeated_step_sums(at::Device device);
+std::unique_ptr<StepSums> make_graph_step_sums(at::Device device);
 // Returns the sums for a device that compiles programs: every step runs the same ones.
 std::unique_ptr<StepSums> make_compiled_step_sums(at::Device device);
 

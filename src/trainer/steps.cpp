@@ -5,7 +5,7 @@
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
 #include "hasten/data/sampler.h"
-#include "trainer/optimizer_of.h"
+#include "trainer/optimizer_builder.h"
 #include "trainer/plan.h"
 #include "trainer/trainer_impl.h"
 
@@ -45,12 +45,12 @@ at::Tensor Trainer::training_step(AnyBatch& batch, double items) {
                       .expected = "a call during train(), when the model is prepared",
                       .hint = "call it from a class that overrides it"});
   }
-  const ModelOutput out = impl_->trained_output(batch);
+  const ModelOutput out = impl_->training_output(batch);
   impl_->accelerator.backward(out.loss, items);
   return out.loss;
 }
 
-ModelOutput Trainer::Impl::trained_output(AnyBatch& batch) {
+ModelOutput Trainer::Impl::training_output(AnyBatch& batch) {
   const ModelOutput out = prepared->call([&](torch::nn::Module& module) {
     std::optional<ActivationOffload> offload;
     if (args.activation_offloading) offload.emplace(module);
@@ -63,8 +63,8 @@ ModelOutput Trainer::Impl::trained_output(AnyBatch& batch) {
 ModelOutput Trainer::prediction_step(AnyBatch& batch) { return compute_loss(batch); }
 
 std::unique_ptr<torch::optim::Optimizer> Trainer::create_optimizer() {
-  return optimizer_of(impl_->args, *impl_->model, parameters_of(*impl_->model),
-                      impl_->num_training_steps);
+  return build_optimizer(impl_->args, *impl_->model, parameters_of(*impl_->model),
+                         impl_->num_training_steps);
 }
 
 std::unique_ptr<LambdaLR> Trainer::create_scheduler(torch::optim::Optimizer& optimizer,

@@ -15,7 +15,7 @@ namespace hasten {
 namespace {
 
 // In milliseconds. A signal that arrives again within this time counts as the same signal.
-constexpr std::int64_t kSameSignal = 1000;
+constexpr std::int64_t kDebounceMilliseconds = 1000;
 
 // The handler may run on another thread while the actions are restored, so this
 // outlives every object.
@@ -37,7 +37,7 @@ std::int64_t milliseconds_now() {
 bool is_warning(int signal) { return signal == SIGUSR1 || signal == SIGUSR2; }
 
 // The handler of the signals. It makes only calls that are safe in a handler.
-void note_signal(int number) {
+void handle_signal(int number) {
   const int error = errno;
   HandledSignal& signal = handled_signals[static_cast<std::size_t>(number)];
   const std::int64_t now = milliseconds_now();
@@ -45,7 +45,7 @@ void note_signal(int number) {
   if (signal.first_at.compare_exchange_strong(first_at, now)) {
     int none = 0;
     first_signal.compare_exchange_strong(none, number);
-  } else if (!is_warning(number) && now - first_at > kSameSignal) {
+  } else if (!is_warning(number) && now - first_at > kDebounceMilliseconds) {
     sigaction(number, &signal.before, nullptr);
     raise(number);  // delivered when this handler returns
   }
@@ -89,7 +89,7 @@ void StopOnSignal::install(int signal) {
   handled.before = action;
   handled.first_at = 0;
   action = {};
-  action.sa_handler = note_signal;
+  action.sa_handler = handle_signal;
   action.sa_flags = SA_RESTART;  // interrupted reads and writes are restarted
   sigemptyset(&action.sa_mask);
   sigaction(signal, &action, nullptr);
@@ -107,7 +107,7 @@ void StopOnSignal::restore_handlers() {
 
 int StopOnSignal::received() const { return owns_handlers_ ? first_signal.load() : received_; }
 
-void StopOnSignal::ask(TrainerControl& control) const {
+void StopOnSignal::request_stop(TrainerControl& control) const {
   const int signal = received();
   if (signal == 0) return;
   control.should_training_stop = true;

@@ -17,7 +17,7 @@ namespace {
 
 using ClassNames = std::vector<std::string>;
 
-std::string shown_names(ClassNames names) {
+std::string format_names(ClassNames names) {
   const std::size_t count = names.size();
   if (count > 8) {
     names.resize(8);
@@ -64,10 +64,10 @@ using ClassIds = std::map<std::string, std::int64_t>;
 // Returns the ids of the texts that mean a class: its name and, for the number k, also LABEL_k, and
 // vice versa. A name that two classes have means neither.
 ClassIds ids_of(const ClassNames& classes) {
-  ClassIds ids, twice;
+  ClassIds ids, duplicates;
   for (std::size_t i = 0; i < classes.size(); ++i) {
     const auto id = static_cast<std::int64_t>(i);
-    if (!ids.emplace(classes[i], id).second) twice.emplace(classes[i], id);
+    if (!ids.emplace(classes[i], id).second) duplicates.emplace(classes[i], id);
   }
   for (std::size_t i = 0; i < classes.size(); ++i) {
     const auto id = static_cast<std::int64_t>(i);
@@ -75,7 +75,7 @@ ClassIds ids_of(const ClassNames& classes) {
     ids.emplace(label_name(id), id);
     ids.emplace(std::to_string(id), id);
   }
-  for (const auto& [name, id] : twice) ids.erase(name);
+  for (const auto& [name, id] : duplicates) ids.erase(name);
   return ids;
 }
 
@@ -147,7 +147,7 @@ ClassNames classes_of(const LabelContext& context, const ClassNames& found) {
         str("with --num_labels ", count, ", labels are the whole numbers from 0 to ", count - 1,
             ", or ", count, " different names"));
   }
-  context.fail(shown_names(found), str(count, ", as --num_labels says"),
+  context.fail(format_names(found), str(count, ", as --num_labels says"),
                "correct --num_labels or the data, or leave out --num_labels");
 }
 
@@ -160,7 +160,7 @@ TextLabels infer_classes_or_regression(const LabelContext& context, const ClassN
                      " as classes"));
   }
   if (found.size() == 1) {
-    context.fail(shown_names(found), "at least two classes",
+    context.fail(format_names(found), "at least two classes",
                  "--num_labels 1 treats numbers as a regression");
   }
   const auto count = static_cast<std::int64_t>(found.size());
@@ -169,7 +169,7 @@ TextLabels infer_classes_or_regression(const LabelContext& context, const ClassN
 
 }  // namespace
 
-at::Tensor TextLabels::of(const TextTable& table, const std::string& column) const {
+at::Tensor TextLabels::encode(const TextTable& table, const std::string& column) const {
   if (regression) return at::tensor(table.numbers(column), at::kDouble).to(at::kFloat);
   const char* hint = kind_of(classes) == TextKind::whole_numbers
                          ? "with --num_labels N, labels are whole numbers below N"
@@ -204,11 +204,11 @@ TextLabels resolve_evaluation_labels(const TextTable& table, const std::string& 
   if (std::none_of(known.classes.begin(), known.classes.end(), is_whole_number)) {
     for (std::int64_t id = 0; id < context.count(); ++id) known.ids.emplace(std::to_string(id), id);
   }
-  // TextLabels::of reports the line of a label that the model does not have.
+  // TextLabels::encode reports the line of a label that the model does not have.
   if (has_all(known.ids, found) || known.classes != unnamed || kind_of(found) != TextKind::names)
     return known;
   if (found.size() == unnamed.size()) return make_classes(found);
-  context.fail(shown_names(found), str("the ", unnamed.size(), " labels of the model"),
+  context.fail(format_names(found), str("the ", unnamed.size(), " labels of the model"),
                "add the names of the labels to the model's config.json (id2label)");
 }
 

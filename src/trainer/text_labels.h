@@ -4,7 +4,7 @@
 //
 //   const TextLabels labels = resolve_training_labels(table, "label", options.num_labels,
 //                                                configured_labels(options.model));
-//   at::Tensor train = labels.of(table, "label"), eval = labels.of(eval_table, "label");
+//   at::Tensor train = labels.encode(table, "label"), eval = labels.encode(eval_table, "label");
 //
 // One label (num_labels 1) or problem_type regression means a regression. The classes are those of
 // the model's configuration if it has all names that occur. LABEL_k then also means the text "k",
@@ -37,7 +37,7 @@ struct TextLabels {
   std::map<std::string, std::int64_t> ids;  // the id of every text that means a class
 
   // Returns the column's labels: float [rows] for a regression, else int64 [rows].
-  at::Tensor of(const TextTable& table, const std::string& column) const;
+  at::Tensor encode(const TextTable& table, const std::string& column) const;
 };
 
 TextLabels resolve_training_labels(const TextTable& table, const std::string& column,

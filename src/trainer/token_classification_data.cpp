@@ -9,10 +9,10 @@
 #include "hasten/base/text.h"
 #include "hasten/data/collator.h"
 #include "hasten/data/tagged_words.h"
-#include "hasten/machine/arrow_data.h"
 #include "hasten/machine/model_folder.h"
 #include "hasten/metrics/classification.h"
 #include "hasten/metrics/entities.h"
+#include "machine/arrow_data.h"
 #include "trainer/arrow_rows.h"
 #include "trainer/data_files.h"
 #include "trainer/task_files.h"
@@ -127,17 +127,17 @@ class TokenClassificationFiles : public TaskData {
 
   TrainerDataset dataset(const TagFile& file, const PreTrainedModel& model) const {
     if (file.name.empty()) return TrainerDataset();
-    if (is_arrow_data(file.name) && !file.words) return of_rows(file, model);
-    return file.words ? of_words(file, model) : of_columns(file, model);
+    if (is_arrow_data(file.name) && !file.words) return dataset_from_rows(file, model);
+    return file.words ? dataset_from_words(file, model) : dataset_from_columns(file, model);
   }
 
-  TrainerDataset of_words(const TagFile& file, const PreTrainedModel& model) const {
+  TrainerDataset dataset_from_words(const TagFile& file, const PreTrainedModel& model) const {
     const TaggedWords& words = *file.words;
     const EncodeOptions encode{.truncation = Truncation::longest_first,
-                               .max_length = longest_row(options_, model)};
+                               .max_length = max_row_length(options_, model)};
     at::Tensor labels;
     if (words.has_tags())
-      labels = (tags_ ? *tags_ : *eval_tags_).of(words.tags(), options_.label_column);
+      labels = (tags_ ? *tags_ : *eval_tags_).encode(words.tags(), options_.label_column);
     TokenDataset tokens;
     for (std::int64_t row = 0; row < words.rows(); ++row) {
       const Encoding encoding = tokenizer_->encode_words(words.words(row), encode);
@@ -153,14 +153,14 @@ class TokenClassificationFiles : public TaskData {
                                                  .pad_token_id = padding_id(*tokenizer_, model)});
   }
 
-  TrainerDataset of_rows(const TagFile& file, const PreTrainedModel& model) const {
+  TrainerDataset dataset_from_rows(const TagFile& file, const PreTrainedModel& model) const {
     ArrowRows rows(file.name, options_.label_column);
     rows.check(model);
     if (file.needs_tags || rows.has_labels()) rows.check_token_labels(model.num_labels());
     return TrainerDataset(std::move(rows), DataCollatorForTokenClassification{});
   }
 
-  TrainerDataset of_columns(const TagFile& file, const PreTrainedModel& model) const {
+  TrainerDataset dataset_from_columns(const TagFile& file, const PreTrainedModel& model) const {
     const ColumnDataset columns = open_columns(file.name, options_, model);
     check_rows(columns, model, file.name);
     TensorDict tensors = columns.columns();

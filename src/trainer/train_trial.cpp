@@ -15,9 +15,9 @@ double reported_value(const Metrics& metrics, const std::string& name) {
 }
 
 // Reports each evaluation to the trial, and ends the run when the trial is to stop.
-class TrialReports : public TrainerCallback {
+class TrialReporter : public TrainerCallback {
  public:
-  TrialReports(Trial& trial, std::string metric) : trial_(trial), metric_(std::move(metric)) {}
+  TrialReporter(Trial& trial, std::string metric) : trial_(trial), metric_(std::move(metric)) {}
 
   void on_evaluate(const TrainerEvent& event, TrainerControl& control,
                    const Metrics& metrics) override {
@@ -46,13 +46,13 @@ class TrialReports : public TrainerCallback {
 };
 
 // Removes a callback when it is destroyed.
-class RemovedAtEnd {
+class CallbackRemover {
  public:
-  RemovedAtEnd(Trainer& trainer, std::shared_ptr<TrainerCallback> callback)
+  CallbackRemover(Trainer& trainer, std::shared_ptr<TrainerCallback> callback)
       : trainer_(trainer), callback_(std::move(callback)) {}
-  RemovedAtEnd(const RemovedAtEnd&) = delete;
-  RemovedAtEnd& operator=(const RemovedAtEnd&) = delete;
-  ~RemovedAtEnd() { trainer_.remove_callback(callback_); }
+  CallbackRemover(const CallbackRemover&) = delete;
+  CallbackRemover& operator=(const CallbackRemover&) = delete;
+  ~CallbackRemover() { trainer_.remove_callback(callback_); }
 
  private:
   Trainer& trainer_;
@@ -71,9 +71,9 @@ std::optional<double> train_trial(Trainer& trainer, Trial& trial) {
 }
 
 std::optional<double> train_trial(Trainer& trainer, Trial& trial, const std::string& metric) {
-  const auto reports = std::make_shared<TrialReports>(trial, metric);
+  const auto reports = std::make_shared<TrialReporter>(trial, metric);
   trainer.add_callback(reports);
-  const RemovedAtEnd removed(trainer, reports);  // the trial may not outlive this call
+  const CallbackRemover remover(trainer, reports);  // the trial may not outlive this call
   // A run that continues would not report the earlier evaluations.
   if (trainer.accelerator().is_main_process()) unmark_job(trainer.args().output_dir);
   trainer.train();

@@ -2,7 +2,7 @@
 
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
-#include "trainer/optimizer_of.h"
+#include "trainer/optimizer_builder.h"
 
 namespace hasten {
 

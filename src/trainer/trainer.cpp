@@ -32,8 +32,8 @@ DistributedDataParallelKwargs data_parallel_options(const TrainingArguments& arg
 }
 
 // Returns the arguments, with the settings of a plan if the program runs under `hasten plan`.
-TrainingArguments planned(TrainingArguments arguments) {
-  if (hasten_trainer_begins != nullptr) hasten_trainer_begins(arguments);
+TrainingArguments apply_plan(TrainingArguments arguments) {
+  if (hasten_on_trainer_begin != nullptr) hasten_on_trainer_begin(arguments);
   return arguments;
 }
 
@@ -102,8 +102,8 @@ LogLevel level_of(const TrainingArguments& args) {
 }
 
 // Throws before the first batch if a dataset has a different type than a function takes.
-void check_batch_types(const TrainerParts& parts, const ComputeLoss& forward) {
-  const ComputeLoss& loss = parts.compute_loss ? parts.compute_loss : forward;
+void check_batch_types(const TrainerParts& parts, const LossFunction& forward) {
+  const LossFunction& loss = parts.compute_loss ? parts.compute_loss : forward;
   for (const std::type_info* const given :
        {parts.train_dataset.batch_type(), parts.eval_dataset.batch_type()}) {
     for (const std::type_info* const expected : {loss.batch_type(), parts.labels.batch_type()}) {
@@ -193,11 +193,11 @@ void explain_out_of_memory(const std::string& text, const TrainingArguments& arg
 }
 
 Trainer::Impl::Impl(Trainer& owner, std::shared_ptr<torch::nn::Module> module,
-                    ComputeLoss own_forward, TrainingArguments arguments, TrainerParts given)
+                    LossFunction own_forward, TrainingArguments arguments, TrainerParts given)
     : trainer(owner),
       model(std::move(module)),
       forward(std::move(own_forward)),
-      args(resolved(planned(std::move(arguments)))),
+      args(resolved(apply_plan(std::move(arguments)))),
       parts(std::move(given)),
       accelerator(accelerator_options(args, model)),
       memory(!args.skip_memory_metrics, accelerator.device()),
@@ -224,7 +224,7 @@ Trainer::Impl::Impl(Trainer& owner, std::shared_ptr<torch::nn::Module> module,
   once(group(), writes(), [&] {
     for (const auto& file : parts.extra_files) extra_files[file.filename()] = read_file(file);
   });
-  note_process(state);
+  set_process_flags(state);
   if (args.weights_dtype == WeightsType::bfloat16) {
     check_convertible(*model);
     convert_weights(*model, at::kBFloat16);
@@ -240,11 +240,11 @@ bool Trainer::Impl::writes() const {
 
 TrainerState Trainer::Impl::new_state() const {
   TrainerState fresh;
-  note_process(fresh);
+  set_process_flags(fresh);
   return fresh;
 }
 
-void Trainer::Impl::note_process(TrainerState& of) const {
+void Trainer::Impl::set_process_flags(TrainerState& of) const {
   of.is_world_process_zero = accelerator.is_main_process();
   of.is_local_process_zero = accelerator.is_local_main_process();
 }
@@ -280,22 +280,22 @@ double Trainer::Impl::count_items(RealRows& real) const {
 
 // A model that does not know where the texts of a packed row begin would let them attend to each
 // other.
-void Trainer::Impl::check_takes(AnyBatch& batch) const {
+void Trainer::Impl::check_packed_batch(AnyBatch& batch) const {
   const auto* const tensors = batch.get_if<TensorDict>();
   if (tensors == nullptr || !tensors->contains(kPackedRows)) return;
   const TrainingTraits* const traits = model_traits();
-  if (traits != nullptr && traits->takes_packed_batches()) return;
+  if (traits != nullptr && traits->supports_packed_batches()) return;
   throw ConfigError(
       "trainer.packed-batch",
       {.what = "a packed batch, with " + std::string(kPackedRows),
        .got = c10::demangle(typeid(*model).name()) + ", which does not take such batches",
        .expected = "a model of hasten for texts, or one that overrides "
-                   "TrainingTraits::takes_packed_batches",
+                   "TrainingTraits::supports_packed_batches",
        .hint = "use DataCollatorWithPadding, or compute the loss in compute_loss"});
 }
 
 ModelOutput Trainer::Impl::compute_loss(AnyBatch& batch) const {
-  const ComputeLoss& loss = parts.compute_loss ? parts.compute_loss : forward;
+  const LossFunction& loss = parts.compute_loss ? parts.compute_loss : forward;
   if (!loss) {
     throw UsageError("trainer.no-compute-loss",
                      {.what = "a Trainer of " + c10::demangle(typeid(*model).name()),
@@ -304,7 +304,7 @@ ModelOutput Trainer::Impl::compute_loss(AnyBatch& batch) const {
                       .hint = "pass TrainerParts::compute_loss, as in "
                               ".compute_loss = [](Net& net, const Batch& batch) { ... }"});
   }
-  if (!parts.compute_loss) check_takes(batch);
+  if (!parts.compute_loss) check_packed_batch(batch);
   ModelOutput out = loss(*model, batch);
   out.loss = smoothed_loss(out, batch);
   return out;
@@ -401,7 +401,7 @@ Trainer::Trainer(std::shared_ptr<PreTrainedModel> model, TrainingArguments argum
                  TrainerParts parts)
     : Trainer(std::shared_ptr<torch::nn::Module>(std::move(model)),
               detail::forward_of<PreTrainedModel>(), std::move(arguments), std::move(parts)) {}
-Trainer::Trainer(std::shared_ptr<torch::nn::Module> model, ComputeLoss forward,
+Trainer::Trainer(std::shared_ptr<torch::nn::Module> model, LossFunction forward,
                  TrainingArguments arguments, TrainerParts parts)
     : impl_(std::make_unique<Impl>(*this, std::move(model), std::move(forward),
                                    std::move(arguments), std::move(parts))) {}

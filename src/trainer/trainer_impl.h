@@ -31,7 +31,7 @@ struct Trainer::Impl {
   // One pass of an evaluation or a prediction, also in the header with its name.
   class Evaluation;
 
-  Impl(Trainer& trainer, std::shared_ptr<torch::nn::Module> model, ComputeLoss forward,
+  Impl(Trainer& trainer, std::shared_ptr<torch::nn::Module> model, LossFunction forward,
        TrainingArguments arguments, TrainerParts parts);
 
   // Returns the signal that is to end an evaluation, or 0. Each process calls it after each batch.
@@ -44,7 +44,7 @@ struct Trainer::Impl {
   PredictionOutput predict(const TrainerDataset& dataset, const std::string& prefix,
                            const Trainer::IgnoreKeys& ignored);
   // Returns the batch with labels that belong to its logits.
-  EvalPrediction labels_of_logits(EvalPrediction batch) const;
+  EvalPrediction align_labels(EvalPrediction batch) const;
   // Returns the scores of compute_metrics over the batches of all processes. A collective.
   Metrics computed_metrics() const;
   // Returns the scores of compute_metrics for these rows. Empty without compute_metrics or labels.
@@ -62,12 +62,12 @@ struct Trainer::Impl {
   // Returns the number of items that a loss is a mean over: labels that are not -100, or rows.
   double count_items(RealRows& real) const;
   // Throws ConfigError "trainer.packed-batch" if the model cannot take the batch.
-  void check_takes(AnyBatch& batch) const;
+  void check_packed_batch(AnyBatch& batch) const;
   // Returns the outputs of compute_loss or of the module, with label smoothing if it is requested.
   ModelOutput compute_loss(AnyBatch& batch) const;
   // Returns the outputs for a batch in a training step. Their loss has a gradient. The model must
   // be prepared.
-  ModelOutput trained_output(AnyBatch& batch);
+  ModelOutput training_output(AnyBatch& batch);
   // Returns the loss with label smoothing, or the loss of the module.
   at::Tensor smoothed_loss(const ModelOutput& out, AnyBatch& batch) const;
   // Throws UsageError "trainer.*" unless the loss is a number, and has gradients if it is trained.
@@ -83,20 +83,20 @@ struct Trainer::Impl {
   bool is_elastic() const { return args.elastic_ranks > 0; }
   std::int64_t data_ranks() const { return hasten::data_ranks(args, group().size()); }
   // The number of virtual ranks of this process; 1 without elastic ranks.
-  std::int64_t turns() const { return data_ranks() / group().size(); }
+  std::int64_t local_virtual_ranks() const { return data_ranks() / group().size(); }
   const DeviceTraits& traits() const { return device_of(accelerator.device()).traits(); }
   // True if this process writes the files that all share.
   bool writes() const;
   // Returns the state of a run that begins.
   TrainerState new_state() const;
   // Sets the fields that say which process this is.
-  void note_process(TrainerState& state) const;
+  void set_process_flags(TrainerState& state) const;
 
   void write_model(const std::filesystem::path& folder) const;
 
   // The open accumulation window (trainer/saved_window.cpp). Returns what each process has
   // contributed, in rank order. `loss` is this process's sum. A collective.
-  std::vector<WindowPosition> windows_of_all(const StepTotals& totals, double loss) const;
+  std::vector<WindowPosition> gather_windows(const StepTotals& totals, double loss) const;
   // Saves the gradients of this process.
   void save_gradients(const std::filesystem::path& folder) const;
   // Continues the window of a checkpoint once the model is prepared. `scale` is the scale of its
@@ -145,7 +145,7 @@ struct Trainer::Impl {
 
   Trainer& trainer;  // may be of a derived class with steps of its own
   std::shared_ptr<torch::nn::Module> model;
-  ComputeLoss forward;  // the module's own function
+  LossFunction forward;  // the module's own function
   TrainingArguments args;
   TrainerParts parts;
   Accelerator accelerator;
@@ -157,7 +157,7 @@ struct Trainer::Impl {
   // During train(): the module as the Accelerator has prepared it.
   std::optional<PreparedModel<torch::nn::Module>> prepared;
   // The optimizer, if it evaluates different weights than it trains.
-  AveragesWeights* averaging = nullptr;
+  WeightAveragingOptimizer* averaging = nullptr;
   // Gives the model the weights to evaluate and to save, or the weights to train. Every process
   // calls them at the same places, because switching there and back rounds the weights.
   void use_evaluated_weights() const {

@@ -31,7 +31,8 @@ class Trainer::Run {
   explicit Run(Impl& trainer)
       : trainer_(trainer),
         args_(trainer.args),
-        run_(trainer, [this](const LossRecord::Nonfinite& bad) { report_nonfinite_loss(bad); }),
+        run_(trainer,
+             [this](const LossRecord::NonfiniteLosses& bad) { report_nonfinite_loss(bad); }),
         control_(trainer, run_.plan),
         checkpoints_(trainer, run_),
         memory_(trainer),
@@ -77,7 +78,7 @@ class Trainer::Run {
     }
     while (state.global_step < run_.plan.max_steps && !control_.stops_training() &&
            run_.loader->epoch() < run_.plan.epochs)
-      epoch();
+      run_epoch();
     if (anatomy_) report_anatomy();  // the run had fewer steps
     return finish();
   }
@@ -122,7 +123,7 @@ class Trainer::Run {
   }
 
   // Runs from the position of the loader to the end of its epoch.
-  void epoch() {
+  void run_epoch() {
     control_.begin_epoch();
     const std::int64_t number = run_.loader->epoch();
     trainer_.notify_callbacks(&TrainerCallback::on_epoch_begin);
@@ -132,7 +133,7 @@ class Trainer::Run {
     if (!resumed_.windows.empty())
       trainer_.restore_window(std::exchange(resumed_.windows, {}), resumed_.loss_scale,
                               resumed_.folder);
-    read_epoch();
+    train_on_epoch();
     check_parameters();
     if (control_.stops_epoch()) run_.loader->set_epoch(number + 1);
     trainer_.notify_callbacks(&TrainerCallback::on_epoch_end);
@@ -143,17 +144,18 @@ class Trainer::Run {
 
   // Trains on the rest of the pass. If a stream has no more rows after the first pass, the run
   // ends, as in the Hugging Face Trainer.
-  void read_epoch() {
+  void train_on_epoch() {
     bool has_batches = false;
     try {
       for (const auto& [batch, info] : with_info(run_.loader)) {
         has_batches = true;
-        const ElasticPlace place = info.elastic.value_or(ElasticPlace{});
+        const ElasticBatchInfo elastic = info.elastic.value_or(ElasticBatchInfo{});
         RealRows rows = real_rows(batch, info);
-        if (makes_whole_steps()) {
+        if (may_use_graph()) {
           add_to_step(std::move(rows), info.is_last);
         } else {
-          micro_batch(std::move(rows), place.virtual_rank % trainer_.turns(), place.ends_turn);
+          run_micro_batch(std::move(rows), elastic.virtual_rank % trainer_.local_virtual_ranks(),
+                          elastic.ends_turn);
         }
         // A signal cannot wait for the end of a long window. A checkpoint keeps the open window.
         // With elastic ranks, a checkpoint is saved only between steps.
@@ -171,19 +173,19 @@ class Trainer::Run {
 
   // True if the next batch belongs to a step that a graph may repeat. This is false while an
   // anatomy records steps, and in the rest of a window that a checkpoint has begun.
-  bool makes_whole_steps() const { return graphs_.is_on() && !anatomy_ && window_batches_ == 0; }
+  bool may_use_graph() const { return graphs_.is_on() && !anatomy_ && window_batches_ == 0; }
 
   // Waits for all batches of a step, because a graph runs them together.
   void add_to_step(RealRows rows, bool is_last_of_data) {
     if (run_.hashes) run_.hashes->add_rows(rows.batch, 0);
-    whole_step_.items.push_back(rows.count > 0 ? trainer_.count_items(rows) : 0);
-    whole_step_.inputs.push_back(graphs_.with_few_lengths(rows.batch));
-    whole_step_.batches.push_back(std::move(rows));
-    if (is_last_of_data || std::ssize(whole_step_.batches) == args_.gradient_accumulation_steps)
-      make_whole_step(std::exchange(whole_step_, {}));
+    pending_step_.items.push_back(rows.count > 0 ? trainer_.count_items(rows) : 0);
+    pending_step_.inputs.push_back(graphs_.pad_to_bucket(rows.batch));
+    pending_step_.batches.push_back(std::move(rows));
+    if (is_last_of_data || std::ssize(pending_step_.batches) == args_.gradient_accumulation_steps)
+      run_pending_step(std::exchange(pending_step_, {}));
   }
 
-  void make_whole_step(const Impl::StepGraphs::Step& step) {
+  void run_pending_step(const Impl::StepGraphs::Step& step) {
     current_ = &step.batches.back();
     memory_.set_rows(std::max<std::int64_t>(1, current_->count));
     trainer_.notify_callbacks(&TrainerCallback::on_step_begin);
@@ -194,11 +196,11 @@ class Trainer::Run {
     }
     const StepTotals totals = totals_of_window();
     bool replays = false;
-    memory_.run(name_of_step(), [&] { replays = graphs_.has_graph_of(step); });
+    memory_.run(name_of_step(), [&] { replays = graphs_.ensure_graph(step); });
     // A graph also makes the optimizer's step.
     if (replays) trainer_.notify_callbacks(&TrainerCallback::on_pre_optimizer_step);
     memory_.run(name_of_step(), [&] {
-      const bool still_replays = replays && graphs_.has_graph_of(step);  // after the callbacks
+      const bool still_replays = replays && graphs_.ensure_graph(step);  // after the callbacks
       grad_norm_ = still_replays ? graphs_.replay(step) : graphs_.compute_gradients(step);
     });
     if (!replays) {
@@ -212,15 +214,15 @@ class Trainer::Run {
     after_step();
   }
 
-  // `turn` is the number of the batch's virtual rank in this process. `ends_turn` says whether this
-  // is the rank's last batch of the step. Without elastic ranks they are 0 and false.
-  void micro_batch(RealRows real, std::int64_t turn, bool ends_turn) {
-    if (run_.hashes) run_.hashes->add_rows(real.batch, turn);
+  // `virtual_rank` is the batch's virtual rank, counted from 0 in this process. `ends_turn` says
+  // whether this is its last batch of the step. Without elastic ranks they are 0 and false.
+  void run_micro_batch(RealRows real, std::int64_t virtual_rank, bool ends_turn) {
+    if (run_.hashes) run_.hashes->add_rows(real.batch, virtual_rank);
     AnyBatch batch = trainer_.to_device(real.batch, batch_rows());
     current_ = &real;
     memory_.set_rows(std::max<std::int64_t>(1, real.count));
     if (evaluates_closure_) {
-      closure_step(batch, real);
+      run_closure_step(batch, real);
       return after_step();
     }
     memory_.run(name_of_step(), [&] {
@@ -234,14 +236,14 @@ class Trainer::Run {
       window_.items += items;
     });
     work_.count(real, window_);
-    if (ends_turn) end_turn();
+    if (ends_turn) end_virtual_rank();
     if (!trainer_.accelerator.sync_gradients()) return end_substep();
-    optimizer_step();
+    run_optimizer_step();
     after_step();
   }
 
   // Returns a step that explains why memory ran out. It is made in a fork of this process.
-  ExplainedStep dry_retry() {
+  ExplainableStep dry_retry() {
     return {.step = [this](std::int64_t rows) { dry_step(rows); },
             .parameters = run_.trained,
             .anatomy =
@@ -249,13 +251,14 @@ class Trainer::Run {
                   anatomy_.reset();
                   return trainer_.accelerator.anatomy(options);
                 },
-            .leaner = args_.activation_checkpointing
-                          ? std::vector<LeanerStep>{}
-                          : std::vector<LeanerStep>{{.name = "with activation_checkpointing",
-                                                     .change = [this] {
-                                                       set_recomputation(*trainer_.model,
-                                                                         Recomputation{});
-                                                     }}}};
+            .memory_saving_changes =
+                args_.activation_checkpointing
+                    ? std::vector<MemorySavingChange>{}
+                    : std::vector<MemorySavingChange>{{.name = "with activation_checkpointing",
+                                                       .change = [this] {
+                                                         set_recomputation(*trainer_.model,
+                                                                           Recomputation{});
+                                                       }}}};
   }
 
   // Makes an optimizer step with the first rows of the batch. It uses a second micro-batch if there
@@ -274,8 +277,8 @@ class Trainer::Run {
     trainer_.accelerator.unscale_gradients();
     (void)clip_gradients(run_.trained, run_.optimizer.unwrap(),
                          {.max_norm = args_.max_grad_norm,
-                          .on_device = trainer_.traits().reads_scalars_late,
-                          .are_read = callbacks_read_gradients()});
+                          .on_device = trainer_.traits().defers_scalar_reads,
+                          .has_readers = callbacks_read_gradients()});
     run_.optimizer.step();
     run_.optimizer.zero_grad();
   }
@@ -287,10 +290,10 @@ class Trainer::Run {
   std::string name_of_step() const { return str("training step ", trainer_.state.global_step + 1); }
 
   // Keeps the sums of a virtual rank, which are added up along a tree.
-  void end_turn() {
-    window_.loss = run_.losses.of_step();
+  void end_virtual_rank() {
+    window_.loss = run_.losses.step_sum();
     run_.losses.restore_open_sum(0);
-    turns_.push_back(std::exchange(window_, {}));
+    virtual_rank_totals_.push_back(std::exchange(window_, {}));
   }
 
   // Does what is due after an optimizer step.
@@ -302,7 +305,7 @@ class Trainer::Run {
 
   // Makes a step of an optimizer that computes the loss of the batch several times. The loss of the
   // step is the first one. The norm is that of the last gradients.
-  void closure_step(AnyBatch& batch, RealRows& real) {
+  void run_closure_step(AnyBatch& batch, RealRows& real) {
     trainer_.notify_callbacks(&TrainerCallback::on_step_begin);
     trainer_.use_trained_weights();
     const double items = real.count > 0 ? trainer_.count_items(real) : 0;
@@ -353,14 +356,14 @@ class Trainer::Run {
     agree();
   }
 
-  void optimizer_step() {
+  void run_optimizer_step() {
     const StepTotals totals = totals_of_window();
     if (args_.stop_on_nonfinite_loss) check_finite(totals);
     trainer_.accelerator.unscale_gradients();
     grad_norm_ = clip_gradients(run_.trained, run_.optimizer.unwrap(),
                                 {.max_norm = args_.max_grad_norm,
-                                 .on_device = trainer_.traits().reads_scalars_late,
-                                 .are_read = callbacks_read_gradients()});
+                                 .on_device = trainer_.traits().defers_scalar_reads,
+                                 .has_readers = callbacks_read_gradients()});
     trainer_.notify_callbacks(&TrainerCallback::on_pre_optimizer_step);
     check_has_gradients();
     learning_rate_ = run_.schedule.learning_rate();
@@ -392,8 +395,9 @@ class Trainer::Run {
 
   // Returns the sums of the window over all processes.
   StepTotals totals_of_window() {
-    if (trainer_.is_elastic()) return sum_of_turns(trainer_.accelerator, std::exchange(turns_, {}));
-    window_.loss = run_.losses.of_step();
+    if (trainer_.is_elastic())
+      return sum_over_virtual_ranks(trainer_.accelerator, std::exchange(virtual_rank_totals_, {}));
+    window_.loss = run_.losses.step_sum();
     return sum_over(trainer_.group(), std::exchange(window_, {}));
   }
 
@@ -432,7 +436,7 @@ class Trainer::Run {
     report_nonfinite_loss({.step = trainer_.state.global_step + 1, .count = 1, .loss = loss});
   }
 
-  void report_nonfinite_loss(const LossRecord::Nonfinite& bad) const {
+  void report_nonfinite_loss(const LossRecord::NonfiniteLosses& bad) const {
     trainer_.logger.warning(nonfinite_loss_text(bad));
     if (args_.stop_on_nonfinite_loss) throw_nonfinite_loss(bad);
   }
@@ -456,7 +460,7 @@ class Trainer::Run {
       const auto metrics = evaluate();
       if (metrics && run_.schedule.follows_metric())
         run_.schedule.after_evaluation(metric_for_best(args_, *metrics));
-      const bool best = metrics && note_best(args_, *metrics, trainer_.state);
+      const bool best = metrics && update_best_metric(args_, *metrics, trainer_.state);
       if (args_.save_strategy == SaveStrategy::best) control.should_save = best;
       agree();
     }
@@ -468,7 +472,7 @@ class Trainer::Run {
   }
 
   void log_loss() {
-    const LossRecord::Logged since =
+    const LossRecord::LoggedLosses since =
         run_.losses.take_since_log(trainer_.state.global_step, grad_norm_);
     Metrics logs = {
         {"loss", since.loss}, {"grad_norm", since.grad_norm}, {"learning_rate", learning_rate_}};
@@ -531,7 +535,7 @@ class Trainer::Run {
   Impl::RunCheckpoints checkpoints_;
   Impl::StepMemory memory_;
   Impl::StepGraphs graphs_;
-  Impl::StepGraphs::Step whole_step_;  // the batches that wait for their step
+  Impl::StepGraphs::Step pending_step_;  // the batches that wait for their step
   WorkCounter work_;
   std::optional<Anatomy> anatomy_;  // records the first steps
 
@@ -541,9 +545,10 @@ class Trainer::Run {
   std::int64_t started_at_step_ = 0;
   std::int64_t window_batches_ = 0;  // the batches of the open accumulation window
   StepTotals window_;                // what this process contributes to it
-  std::vector<StepTotals> turns_;    // what its virtual ranks contribute, with elastic ranks
-  Impl::Resume::Resumed resumed_;    // is restored once the model is prepared
-  DeferredScalar grad_norm_;         // the norm of the last step
+  // With elastic ranks, what each virtual rank of this process contributes to it.
+  std::vector<StepTotals> virtual_rank_totals_;
+  Impl::Resume::PendingState resumed_;  // is restored once the model is prepared
+  DeferredScalar grad_norm_;            // the norm of the last step
   double learning_rate_ = 0;
   const bool evaluates_closure_ =
       dynamic_cast<torch::optim::LBFGS*>(&run_.optimizer.unwrap()) != nullptr;

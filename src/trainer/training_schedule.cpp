@@ -36,7 +36,7 @@ void TrainingSchedule::save_in(TrainingPosition& position, std::int64_t step) co
   position.scheduler_step = by_step_ ? by_step_->last_step() : step;
   if (!by_metric_) return;
   position.metric_schedule =
-      MetricSchedule{.type = std::string(name_of(type_)), .state = by_metric_->state()};
+      MetricScheduleState{.type = std::string(name_of(type_)), .state = by_metric_->state()};
 }
 
 void TrainingSchedule::restore(const TrainingPosition& position) {

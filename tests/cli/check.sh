@@ -17,7 +17,7 @@ cp "$program" "$folder/bin/hasten" || exit 1
 if [ -n "$torch" ]; then
   ln -s "$torch" "$folder/bin/hasten-torch"
 else
-  printf '#!/bin/sh\necho "hasten-torch got: $*"\nexit "${STAND_IN_EXIT:-0}"\n' >"$folder/bin/hasten-torch"
+  printf '#!/bin/sh\necho "hasten-torch got: $*"\nexit "${FAKE_TORCH_EXIT:-0}"\n' >"$folder/bin/hasten-torch"
   chmod +x "$folder/bin/hasten-torch"
 fi
 

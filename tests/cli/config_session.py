@@ -29,13 +29,13 @@ class Session(PseudoTerminal):
     def __init__(self, *words):
         self.status = None
 
-        def become_hasten():
+        def exec_hasten():
             os.environ.update(HOME=str(FOLDER))
             for name in [n for n in os.environ if n.startswith("HASTEN_")] + ["XDG_CACHE_HOME", "HF_HOME"]:
                 os.environ.pop(name, None)
             os.execv(HASTEN, [HASTEN, "config", *words])
 
-        super().__init__(become_hasten)
+        super().__init__(exec_hasten)
 
     def expect(self, pattern):
         found = self.find(pattern, 20)

@@ -52,13 +52,13 @@ class Session(PseudoTerminal):
     def __init__(self, arguments, **variables):
         shutil.rmtree(FOLDER / "out", ignore_errors=True)
 
-        def become_hasten():
+        def exec_hasten():
             signal.signal(signal.SIGTTOU, signal.SIG_DFL)
             os.chdir(FOLDER)
             time.sleep(0.2)  # until the size is set
             os.execve(HASTEN, [HASTEN, *arguments], environment(**variables))
 
-        super().__init__(become_hasten)
+        super().__init__(exec_hasten)
         self.resize(24, 80)
         self.modes = termios.tcgetattr(self.terminal)
 

@@ -7,13 +7,13 @@ import time
 
 
 class PseudoTerminal:
-    """Runs `become_program`, which ends in an exec call, in a pseudo terminal, and collects the output."""
+    """Runs `exec_program`, which ends in an exec call, in a pseudo terminal, and collects the output."""
 
-    def __init__(self, become_program):
+    def __init__(self, exec_program):
         self.output, self.read_to = "", 0
         self.process, self.terminal = pty.fork()
         if self.process == 0:
-            become_program()
+            exec_program()
 
     def read(self, seconds):
         """Waits for output. Returns False if there is no output in time, or if the terminal is closed."""

@@ -16,9 +16,9 @@ HASTEN = os.path.abspath(sys.argv[1])
 FOLDER = pathlib.Path(tempfile.mkdtemp())
 IDS = {"v4": "0x005e", "v5e": "0x0063", "7x": "0x0076"}
 VARIABLES = re.compile(r"(RANK|LOCAL_RANK|WORLD_SIZE|ACCELERATE_USE_TPU|ACCELERATE_USE_CPU|TORCH_TPU_\w+|TPU_VISIBLE_\w+)=(.*)")
-CLEAN = {name: value for name, value in os.environ.items()
-         if not re.match("(HASTEN|TPU|TORCH_TPU|ACCELERATE|CUDA|PET|OMPI|SLURM)_", name)}
-CLEAN |= {"HOME": str(FOLDER), "HASTEN_NO_CONFIG_FILE": "1"}
+CLEAN_ENVIRONMENT = {name: value for name, value in os.environ.items()
+                     if not re.match("(HASTEN|TPU|TORCH_TPU|ACCELERATE|CUDA|PET|OMPI|SLURM)_", name)}
+CLEAN_ENVIRONMENT |= {"HOME": str(FOLDER), "HASTEN_NO_CONFIG_FILE": "1"}
 failures = 0
 
 
@@ -42,7 +42,7 @@ def make_machine(generation, chips):
 def run_on(devices, *words, **variables):
     inside = 'mount --bind "$0" /sys/bus/pci/devices && exec "$@"'
     namespace = ["unshare", "--mount"] if os.geteuid() == 0 else ["unshare", "--mount", "--map-root-user"]
-    return subprocess.run([*namespace, "sh", "-c", inside, str(devices), *map(str, words)], env=CLEAN | variables, text=True,
+    return subprocess.run([*namespace, "sh", "-c", inside, str(devices), *map(str, words)], env=CLEAN_ENVIRONMENT | variables, text=True,
                           capture_output=True, timeout=60)
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 TESTS, REFERENCE = ROOT / "tests", ROOT / "docs/reference/training_arguments.md"
 TABLE = ROOT / "docs/reference/argument_tests.md"
-SHOWN = 4
+MAX_SHOWN_TESTS = 4
 
 
 def arguments():
@@ -51,7 +51,7 @@ def sources():
             yield name, path.read_text(encoding="utf-8", errors="replace")
 
 
-def recorded():
+def recorded_arguments():
     """Yields each argument of a recorded run of the Hugging Face Trainer with the name of the run."""
     for path in sorted((TESTS / "oracle/data").glob("*.json")):
         run = json.loads(path.read_text(encoding="utf-8"))
@@ -69,7 +69,7 @@ def tests_of(name, texts, runs, is_refused):
     order = ("unit/trainer", "unit/track", "unit/data", "unit/checkpoint", "ranks", "oracle", "cli", "faults", "unit")
     found.sort(key=lambda test: (next((i for i, start in enumerate(order) if test.startswith(start)), len(order)), test))
     compared = runs.get(name, [])
-    shown = [f"`{test}`" for test in found[:SHOWN]] + (["and others"] if len(found) > SHOWN else [])
+    shown = [f"`{test}`" for test in found[:MAX_SHOWN_TESTS]] + (["and others"] if len(found) > MAX_SHOWN_TESTS else [])
     if compared:
         shown.append(f"`oracle/trainer` ({compared[0]}{' and others' if len(compared) > 1 else ''})")
     return shown
@@ -77,7 +77,7 @@ def tests_of(name, texts, runs, is_refused):
 
 def table():
     texts, runs, rows, missing = list(sources()), {}, [], []
-    for name, run in recorded():
+    for name, run in recorded_arguments():
         runs.setdefault(name, []).append(run)
     for name, is_refused in arguments():
         shown = tests_of(name, texts, runs, is_refused)

@@ -30,9 +30,9 @@ DEVICE_TREES = ("tpu",)
 FOLDER_OF_PART = {"module": "device"}
 DEVICE_SOURCES = ("src/device/", "src/tpu/", "src/anatomy/dry_gpu.")
 # The folders that use the Accelerator, and the folders whose internal headers they must not include.
-ITS_USERS = ("trainer", "plan")
+ACCELERATOR_USERS = ("trainer", "plan")
 PUBLIC_ONLY = ("prepare", "process")
-PRIVATE_ROAD = re.compile(r"\bAcceleratorState\b|\bstate_\s*->")
+PRIVATE_ACCESS = re.compile(r"\bAcceleratorState\b|\bstate_\s*->")
 FRIEND_OF_ACCELERATOR = re.compile(r"\bfriend class (Trainer|Plan)\b")
 DEVICE_KIND = re.compile(r"is_cuda\(|is_privateuseone|kCUDA|kPrivateUse1|hasCUDA|torch::cuda")
 FOREIGN_NAMES = "src/process/backend/gloo_types/"
@@ -59,7 +59,7 @@ def problem_of(folder, quote, included):
     if "/" not in included:
         return None if GENERATED.search(included) else "without its folder"
     target = folder_of(included.removeprefix("hasten/"))
-    if folder in ITS_USERS and target in PUBLIC_ONLY and not included.startswith("hasten/"):
+    if folder in ACCELERATOR_USERS and target in PUBLIC_ONLY and not included.startswith("hasten/"):
         return f"an internal header of {target}"
     if target not in ORDER:
         return "a folder that is not in ORDER"
@@ -67,15 +67,15 @@ def problem_of(folder, quote, included):
 
 
 def private_problems():
-    """Yields the lines in the folders ITS_USERS that reach the Accelerator's private state, and the lines that would give them access."""
+    """Yields the lines in the folders ACCELERATOR_USERS that reach the Accelerator's private state, and the lines that would give them access."""
     for folder in ("src", "include/hasten"):
         for path in sorted(p for p in (ROOT / folder).rglob("*") if p.suffix in (".h", ".cpp")):
             name = path.relative_to(ROOT / folder).as_posix()
             for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
                 code = line.split("//")[0]
-                if folder_of(name) in ITS_USERS and PRIVATE_ROAD.search(code):
+                if folder_of(name) in ACCELERATOR_USERS and PRIVATE_ACCESS.search(code):
                     yield f"{folder}/{name}:{number}: uses the private state of the Accelerator: {line.strip()}"
-                if folder_of(name) not in ITS_USERS and FRIEND_OF_ACCELERATOR.search(code):
+                if folder_of(name) not in ACCELERATOR_USERS and FRIEND_OF_ACCELERATOR.search(code):
                     yield f"{folder}/{name}:{number}: gives a user of the Accelerator its private state: {line.strip()}"
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDERS = ("benchmarks", "cli", "examples", "include", "src", "tests")
-WIDEST = 100
+MAX_COLUMNS = 100
 COMMENT = re.compile(r"(?:^|\s)//(?P<text>.*)$")
 INVERTED = re.compile(r" (Of|Where|Whose|What)\b")
 
@@ -25,8 +25,8 @@ def problems_in(lines):
         is_comment = line.lstrip().startswith("//")
         if comment and is_comment:
             text = comment["text"]
-            if len(line) > WIDEST and not text.startswith("   "):
-                yield number, f"{len(line)} columns, expected at most {WIDEST}"
+            if len(line) > MAX_COLUMNS and not text.startswith("   "):
+                yield number, f"{len(line)} columns, expected at most {MAX_COLUMNS}"
             if not in_comment and (word := INVERTED.match(text)):
                 yield number, f"a comment that begins with {word[1]!r}, expected a full sentence"
         in_comment = is_comment

@@ -91,7 +91,7 @@ struct Journal {
   }
 };
 
-void note_end(const Journal& journal, const torch::nn::Module& net) {
+void record_digest(const Journal& journal, const torch::nn::Module& net) {
   std::string bytes;
   for (const at::Tensor& parameter : net.parameters())
     bytes.append(static_cast<const char*>(parameter.const_data_ptr()), parameter.nbytes());
@@ -99,7 +99,7 @@ void note_end(const Journal& journal, const torch::nn::Module& net) {
 }
 
 // How and where a loop saves.
-struct Saves {
+struct SaveOptions {
   bool replaces = false;  // saves to one folder instead of numbered folders
   bool asynchronous = false;
   bool in_window = false;  // saves after the first micro-batch of the next step
@@ -116,7 +116,7 @@ void check_message(const IoError& error, const fs::path& folder) {
 
 // Calls `save`. Returns whether it succeeded. An error of the file system does not end the run; it
 // is recorded in the journal.
-bool succeeds(const std::function<void()>& save, const fs::path& folder, const Journal& journal) {
+bool try_save(const std::function<void()>& save, const fs::path& folder, const Journal& journal) {
   try {
     save();
     return true;
@@ -128,7 +128,7 @@ bool succeeds(const std::function<void()>& save, const fs::path& folder, const J
 }
 
 // Runs a training loop written by the user, without a Trainer.
-void run_loop(const fs::path& folder, const Journal& journal, const Saves& saves) {
+void run_loop(const fs::path& folder, const Journal& journal, const SaveOptions& saves) {
   Accelerator accelerator(
       {.gradient_accumulation_steps = 2,
        .cpu = true,
@@ -150,7 +150,7 @@ void run_loop(const fs::path& folder, const Journal& journal, const Saves& saves
   if (is_main) journal.add(str("resumed ", optimizer.steps()));
   std::int64_t in_flight = -1;  // the step of the asynchronous save that has not finished, or -1
   const auto wait = [&] {
-    if (in_flight >= 0 && succeeds([&] { accelerator.wait_for_save(); }, folder, journal) &&
+    if (in_flight >= 0 && try_save([&] { accelerator.wait_for_save(); }, folder, journal) &&
         is_main)
       journal.add(str("saved ", in_flight));
     in_flight = -1;
@@ -161,7 +161,7 @@ void run_loop(const fs::path& folder, const Journal& journal, const Saves& saves
       accelerator.save_state(saves.replaces ? only : fs::path(),
                              {.asynchronous = saves.asynchronous});
     };
-    if (!succeeds(call, folder, journal)) return;
+    if (!try_save(call, folder, journal)) return;
     if (saves.asynchronous) {
       in_flight = optimizer.steps();
     } else if (is_main) {
@@ -183,7 +183,7 @@ void run_loop(const fs::path& folder, const Journal& journal, const Saves& saves
     }
   }
   wait();
-  if (is_main) note_end(journal, *net);
+  if (is_main) record_digest(journal, *net);
 }
 
 struct JournalCallback : TrainerCallback {
@@ -227,7 +227,7 @@ void run_trainer(const fs::path& folder, const Journal& journal, bool asynchrono
                throw std::runtime_error("the message lacks the path: " + std::string(line));
            }});
   trainer.train();
-  note_end(journal, *net);
+  record_digest(journal, *net);
 }
 
 // Runs the function in a fork, in which the call with the number `fault_at` fails or kills the
@@ -388,7 +388,7 @@ void check_errors(const std::string& name, const Run& run, long stride) {
             << " of them in a save; the run went on each time" << std::endl;
 }
 
-Run loop_with(const Saves& saves) {
+Run loop_with(const SaveOptions& saves) {
   return
       [saves](const fs::path& folder, const Journal& journal) { run_loop(folder, journal, saves); };
 }
@@ -399,7 +399,7 @@ Run trainer_with(bool asynchronous) {
   };
 }
 
-Run in_ranks(int ranks, const Saves& saves) {
+Run run_in_ranks(int ranks, const SaveOptions& saves) {
   return [=](const fs::path& folder, const Journal& journal) {
     debug_launcher(
         [&] {
@@ -436,10 +436,10 @@ int main(int argc, char** argv) {
             loop_with({.replaces = true, .asynchronous = true}), stride);
   check_run("the Trainer", trainer_with(false), stride);
   check_run("the Trainer, asynchronous", trainer_with(true), stride);
-  check_run("save_state of two ranks", in_ranks(2, {}), stride_of_two);
+  check_run("save_state of two ranks", run_in_ranks(2, {}), stride_of_two);
   check_run("asynchronous save_state of two ranks, inside a window",
-            in_ranks(2, {.asynchronous = true, .in_window = true}), stride_of_two);
+            run_in_ranks(2, {.asynchronous = true, .in_window = true}), stride_of_two);
   if (stride_of_two == 1)
-    check_run("asynchronous save_state of four ranks", in_ranks(4, {.asynchronous = true}), 1);
+    check_run("asynchronous save_state of four ranks", run_in_ranks(4, {.asynchronous = true}), 1);
   return failures == 0 ? 0 : 1;
 }

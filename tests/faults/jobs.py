@@ -5,7 +5,7 @@
 
 Each job is `hasten launch --max_restarts` with one, two or four ranks of `hasten train`, with dropout, shuffling and asynchronous
 checkpoints. It has one or two faults. A fault kills, aborts, stops, pauses or crashes a rank, kills the launcher (which also ends its
-ranks), kills the launcher's guardian process, or makes a call fail that writes to the folder. Eight jobs in sequence have each of these
+ranks), kills the launcher's cleanup process, or makes a call fail that writes to the folder. Eight jobs in sequence have each of these
 faults once as their first fault, in random order and spread over the steps of a job. A job that fails is started again with --resume, as
 a user would do. It must end in time without a damaged checkpoint, leave no processes, and reach exactly the weights of the undisturbed job.
 """
@@ -44,9 +44,9 @@ STOPPED = 5  # seconds until the watchdog ends a job with a rank that is stopped
 WRITE_FAULTS = ("io", "full", "read_only", "short", "stays_full")
 FIRST_CALL, LAST_CALL = 25, 900  # range of the failing call among the calls of a rank below its folder; earlier calls only check the folder
 STEPS, SAVE_STEPS = 200, 5
-FAULTS = ("kill", "abort", "segmentation fault", "stop", "pause", "launcher", "guardian", "write")
+FAULTS = ("kill", "abort", "segmentation fault", "stop", "pause", "launcher", "cleanup_process", "write")
 
-SIGNALS = {"kill": signal.SIGKILL, "guardian": signal.SIGKILL, "abort": signal.SIGABRT, "segmentation fault": signal.SIGSEGV}
+SIGNALS = {"kill": signal.SIGKILL, "cleanup_process": signal.SIGKILL, "abort": signal.SIGABRT, "segmentation fault": signal.SIGSEGV}
 
 
 class Job:
@@ -70,7 +70,7 @@ class Job:
         self.launcher = subprocess.Popen([str(HASTEN), *map(str, words)], env=environment, stdout=self.output, stderr=subprocess.STDOUT, text=True)
 
     def child(self, is_rank):
-        """Returns the process number of a random running rank or of the launcher's guardian, or None if there is none."""
+        """Returns the process number of a random running rank or of the launcher's cleanup process, or None if there is none."""
         try:
             children = map(int, pathlib.Path(f"/proc/{self.launcher.pid}/task/{self.launcher.pid}/children").read_text().split())
             return random.choice([child for child in children if (b"\0LOCAL_RANK=" in pathlib.Path(f"/proc/{child}/environ").read_bytes()) == is_rank])
@@ -115,7 +115,7 @@ def send(process, number):
 
 
 def disturb_child(job, what):
-    process = job.child(is_rank=what != "guardian")
+    process = job.child(is_rank=what != "cleanup_process")
     if process is None:
         return
     if what in SIGNALS:
@@ -140,9 +140,9 @@ def disturb(job, what, step, delay):
         disturb_child(job, what)
 
 
-def whole_job(processes):
+def undisturbed_job(processes):
     """Returns the weights of an undisturbed job, and the seconds between two checkpoints."""
-    job = Job(f"whole{processes}", processes)
+    job = Job(f"undisturbed{processes}", processes)
     job.start()
     while not job.step() and job.launcher.poll() is None:
         time.sleep(0.002)
@@ -160,9 +160,9 @@ def faults_of_jobs(count):
             yield [what, *extra], int(STEPS * 0.95 * (position + random.random()) / len(FAULTS))
 
 
-def trial(number, whole, faults, step):
+def trial(number, undisturbed, faults, step):
     processes = options.processes[number % len(options.processes)]
-    expected, seconds = whole[processes]
+    expected, seconds = undisturbed[processes]
     job = Job(f"job{number}", processes)
     fault = None
     if "write" in faults:
@@ -198,8 +198,8 @@ def main():
     shutil.copytree(options.model, MODEL)
     config = json.loads((MODEL / "config.json").read_text())
     (MODEL / "config.json").write_text(json.dumps(config | {"hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1}))
-    whole = {processes: whole_job(processes) for processes in options.processes}
-    results = [trial(number, whole, *faults) for number, faults in enumerate(faults_of_jobs(options.jobs))]
+    undisturbed = {processes: undisturbed_job(processes) for processes in options.processes}
+    results = [trial(number, undisturbed, *faults) for number, faults in enumerate(faults_of_jobs(options.jobs))]
     good, restarts, resumes, by_hand = (sum(column) for column in zip(*results))
     check(good == options.jobs, f"{good} of {options.jobs} disturbed jobs ended with the undisturbed bits: {restarts} restarts by the launcher, "
                                 f"{by_hand} by hand, {resumes} continued from a checkpoint")

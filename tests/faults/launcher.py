@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Tests `hasten launch` with unread output, unusual parents, attacks on its guardian, and processes that outlive their rank.
+"""Tests `hasten launch` with unread output, unusual parents, attacks on its cleanup process, and processes that outlive their rank.
 
     launcher.py HASTEN [--only NAME]
 
@@ -43,8 +43,8 @@ def program(text):
     return file
 
 
-def launch(*words, command="launch", **how):
-    return subprocess.Popen([HASTEN, command, *map(str, words)], **{"env": VARIABLES, "text": True} | how)
+def launch(*words, command="launch", **popen_options):
+    return subprocess.Popen([HASTEN, command, *map(str, words)], **{"env": VARIABLES, "text": True} | popen_options)
 
 
 def code_within(process, seconds):
@@ -61,7 +61,7 @@ def new_mark():
     return f"{random.getrandbits(48):012x}"
 
 
-def gone(mark, seconds=10):
+def all_ended(mark, seconds=10):
     """Returns whether no process with the mark is alive. Kills the processes that still run."""
     if until(lambda: not marked(mark), seconds):
         return True
@@ -110,10 +110,10 @@ def output_not_read():
     port = random.randrange(30000, 32000)
     fails = program(f'[ "$RANK" = 1 ] || exec sleep 60\n{MANY_LINES.strip()} &\nsleep 1\nexit 3\n')
 
-    def machine(rank, **how):
+    def machine(rank, **popen_options):
         words = ("--num_machines", 2, "--machine_rank", rank, "--main_process_ip", "127.0.0.1", "--main_process_port", port)
         return launch(*words, "--nproc_per_node", 1, fails, stderr=subprocess.PIPE,
-                      env=VARIABLES | {"HASTEN_JOB_TOKEN": "0123456789abcdef0123456789abcdef"}, **how)
+                      env=VARIABLES | {"HASTEN_JOB_TOKEN": "0123456789abcdef0123456789abcdef"}, **popen_options)
     first, second = machine(0, stdout=subprocess.DEVNULL), machine(1, stdout=subprocess.PIPE)
     codes = code_within(first, 30), code_within(second, 30)
     check(codes == (3, 3), f"unread output of one of two machines: both end with the failed rank's code: {codes}")
@@ -170,10 +170,10 @@ def endless_writer():
     script = program(f"setsid sh -c 'yes; : {mark}' &\nsleep 0.3\nexit 1\n")
     run = launch("-n", "2", script, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
     check(code_within(run, 20) == 1, "a rank's child writes endlessly: the job ends")
-    check(gone(mark), "the child is killed")
+    check(all_ended(mark), "the child is killed")
 
 
-def unusual_parents():
+def inherited_signal_settings():
     """Inherited signal settings do not stop the launcher, and the launcher and its ranks keep them."""
     run = launch("-n", "2", "true", preexec_fn=ignoring(signal.SIGCHLD))
     check(code_within(run, 20) == 0, "a parent that ignores SIGCHLD: the job succeeds")
@@ -196,19 +196,19 @@ def unusual_parents():
         check(ignored >> (number - 1) & 1, f"its ranks ignore {number.name} too")
 
 
-def nothing_left():
+def no_process_remains():
     """However the launcher ends, every process of the job ends, and other processes do not."""
     mark = new_mark()
     script = program(f"env -i setsid sh -c 'sleep 60; : {mark}' &\nsleep 0.3\n")
-    check(code_within(launch("-n", "1", script), 20) == 0 and gone(mark), "a child with an empty environment in a new session is ended")
+    check(code_within(launch("-n", "1", script), 20) == 0 and all_ended(mark), "a child with an empty environment in a new session is ended")
 
     # A child that the launcher has inherited does not belong to any rank.
     other = new_mark()
     shell = subprocess.run(["sh", "-c", f"sh -c 'sleep 60; : {other}' & exec \"$@\"", "sh", HASTEN, "launch", "-n", "1", script],
                            env=VARIABLES, timeout=20, stdout=subprocess.DEVNULL)
     check(shell.returncode == 0 and len(marked(other)) == 1, "a process that existed before the launcher is not ended")
-    gone(other, 0)
-    gone(mark, 0)
+    all_ended(other, 0)
+    all_ended(mark, 0)
 
     mark = new_mark()
     inner = program(f"setsid sh -c 'sleep 60; : {mark}' &\nsleep 60\n")
@@ -216,18 +216,18 @@ def nothing_left():
     check(until(lambda: marked(mark), 10), "a launcher runs inside a rank")
     outer.kill()
     outer.wait()
-    check(gone(mark), "if the outer launcher is killed, the inner one's processes end")
+    check(all_ended(mark), "if the outer launcher is killed, the inner one's processes end")
 
     mark, logs = new_mark(), FOLDER / "no_logs"
     (logs / "attempt_0" / "rank_40.log").mkdir(parents=True)
     script = program(f"[ $RANK = 0 ] && setsid sh -c 'sleep 60; : {mark}' &\nsleep 20\n")
     run = launch("-n", "41", "--log_dir", logs, script, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
     check(code_within(run, 30) == 4 and "rank_40.log" in run.stderr.read(), "a start that fails half-way is reported")
-    check(gone(mark), "the ranks that were started are ended")
+    check(all_ended(mark), "the ranks that were started are ended")
 
 
-def guardian_refused():
-    """No rank starts without the guardian, which ends the ranks of a killed launcher."""
+def cleanup_process_refused():
+    """No rank starts without the cleanup process, which ends the ranks of a killed launcher."""
     if os.geteuid() != 0:
         return print("not tried: needs root")
     version = subprocess.run([HASTEN, "--version"], user=65534, group=65534, env=VARIABLES, capture_output=True, check=False)
@@ -240,51 +240,51 @@ def guardian_refused():
         return print("not tried: the command cannot be run by another user")
     run = launch("-n", "1", "/bin/true", stderr=subprocess.PIPE, preexec_fn=limit_to_one_process)
     code, text = code_within(run, 20), run.stderr.read()
-    check(code == 4 and "launch.start" in text and "starting the guardian process" in text, "an error reports that the guardian cannot start", code, text)
+    check(code == 4 and "launch.start" in text and "starting the cleanup process" in text, "an error reports that the cleanup process cannot start", code, text)
 
 
-def guardian_of(run):
+def find_cleanup_process(run):
     for process in marked("") if run.poll() is None else []:
         try:
             status = pathlib.Path(f"/proc/{process}/status").read_text()
         except OSError:
             continue
-        if status.startswith("Name:\thasten-guardian") and f"PPid:\t{run.pid}\n" in status and "State:\tZ" not in status:
+        if status.startswith("Name:\thasten-cleanup") and f"PPid:\t{run.pid}\n" in status and "State:\tZ" not in status:
             return process
     return None
 
 
-def guardian_attacked():
-    """A launcher ends although its guardian is stopped, and replaces a killed guardian."""
+def cleanup_process_killed_or_stopped():
+    """A launcher ends although its cleanup process is stopped, and replaces a killed cleanup process."""
     for number, text, code in ((signal.SIGTERM, "echo up\nexec sleep 60\n", 143), (None, "echo up\nsleep 5\n", 0)):
         run = launch("-n", "1", "--grace_period", "2", program(text), stdout=subprocess.PIPE)
         run.stdout.readline()
-        check(until(lambda run=run: guardian_of(run), 4), "a launcher has a guardian")
-        guardian = guardian_of(run)
-        os.kill(guardian, signal.SIGSTOP)
+        check(until(lambda run=run: find_cleanup_process(run), 4), "a launcher has a cleanup process")
+        cleanup_process = find_cleanup_process(run)
+        os.kill(cleanup_process, signal.SIGSTOP)
         if number:
             run.send_signal(number)
         got = code_within(run, 20)
         if got is None:
-            os.kill(guardian, signal.SIGCONT)
-        check(got == code, f"a stopped guardian: the launcher ends with {code}", got)
+            os.kill(cleanup_process, signal.SIGCONT)
+        check(got == code, f"a stopped cleanup process: the launcher ends with {code}", got)
 
     mark = new_mark()
     script = program(f"setsid sh -c 'sleep 60; : {mark}' </dev/null >/dev/null 2>&1 &\necho up\nexec sleep 60\n")
     run = launch("-n", "1", script, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     run.stdout.readline()
     until(lambda: marked(mark), 10)
-    time.sleep(0.1)  # a new guardian starts some time after the ranks
+    time.sleep(0.1)  # a new cleanup process starts some time after the ranks
     for _ in range(2):
-        before = guardian_of(run)
+        before = find_cleanup_process(run)
         if before:
             os.kill(before, signal.SIGKILL)
-        check(until(lambda: guardian_of(run) not in (None, before), 10), "a killed guardian is replaced")
+        check(until(lambda: find_cleanup_process(run) not in (None, before), 10), "a killed cleanup process is replaced")
     run.kill()
     run.wait()
     text = run.stderr.read()
     check(text.count("a new one has been started") == 2, "the replacement is reported", text)
-    check(gone(mark), "the new guardian ends the processes of the killed launcher")
+    check(all_ended(mark), "the new cleanup process ends the processes of the killed launcher")
 
 
 def few_threads():
@@ -388,8 +388,8 @@ def in_namespaces():
     check(len(marked(spared)) >= 1, "other processes are not ended")
     run.kill()
     run.wait()
-    gone(spared, 0)
-    gone(mark, 0)
+    all_ended(spared, 0)
+    all_ended(mark, 0)
 
 
 def terminal_and_stops():
@@ -486,8 +486,9 @@ def speed():
     run.wait()
 
 
-for case in (output_not_read, output_read_late, reader_closes, endless_writer, unusual_parents, nothing_left, guardian_refused,
-             guardian_attacked, few_threads, failing_poll, failing_logs, in_namespaces, terminal_and_stops, logs, first_of_three, speed):
+for case in (output_not_read, output_read_late, reader_closes, endless_writer, inherited_signal_settings, no_process_remains,
+             cleanup_process_refused, cleanup_process_killed_or_stopped, few_threads, failing_poll, failing_logs, in_namespaces, terminal_and_stops,
+             logs, first_of_three, speed):
     if not options.only or options.only in case.__name__:
         began = time.monotonic()
         case()

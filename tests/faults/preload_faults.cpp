@@ -9,7 +9,7 @@
 
 namespace {
 
-Fault fault_named(const std::string& name) {
+Fault parse_fault(const std::string& name) {
   if (name == "io") return Fault::io_error;
   if (name == "full") return Fault::disk_full;
   if (name == "read_only") return Fault::read_only;
@@ -24,7 +24,7 @@ Fault fault_named(const std::string& name) {
   std::istringstream words(text);
   long call = kNever;
   std::string kind, folder;
-  if (words >> call >> kind >> folder) watch_calls(folder, call, fault_named(kind));
+  if (words >> call >> kind >> folder) watch_calls(folder, call, parse_fault(kind));
 }
 
 }  // namespace

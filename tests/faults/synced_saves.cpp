@@ -62,13 +62,13 @@ std::optional<Inode> inode_of(const fs::path& path) {
   return Inode{status.st_dev, status.st_ino};
 }
 
-void note_bytes(int file) {
+void record_unsynced_file(int file) {
   const auto inode = inode_of(file);
   const std::lock_guard lock(unsynced().mutex);
   if (inode) unsynced().files.insert(*inode);
 }
 
-void note_entry(const char* path) {
+void record_unsynced_folder(const char* path) {
   const fs::path parent = fs::path(path).parent_path();
   const auto inode = inode_of(parent.empty() ? fs::path(".") : parent);
   const std::lock_guard lock(unsynced().mutex);
@@ -76,7 +76,7 @@ void note_entry(const char* path) {
 }
 
 // Removes the file or the folder from the lists.
-void forget(const std::optional<Inode>& inode) {
+void mark_synced(const std::optional<Inode>& inode) {
   const std::lock_guard lock(unsynced().mutex);
   if (!inode) return;
   unsynced().files.erase(*inode);
@@ -93,7 +93,7 @@ ssize_t write(int file, const void* bytes, size_t size) {
   static const auto real = real_call<ssize_t (*)(int, const void*, size_t)>("write");
   const ssize_t written = real(file, bytes, size);
   const int error = errno;
-  if (written > 0) note_bytes(file);
+  if (written > 0) record_unsynced_file(file);
   errno = error;
   return written;
 }
@@ -101,14 +101,14 @@ ssize_t write(int file, const void* bytes, size_t size) {
 int fsync(int file) {
   static const auto real = real_call<int (*)(int)>("fsync");
   const int result = real(file);
-  if (result == 0) forget(inode_of(file));
+  if (result == 0) mark_synced(inode_of(file));
   return result;
 }
 
 int fdatasync(int file) {
   static const auto real = real_call<int (*)(int)>("fdatasync");
   const int result = real(file);
-  if (result == 0) forget(inode_of(file));
+  if (result == 0) mark_synced(inode_of(file));
   return result;
 }
 
@@ -122,8 +122,8 @@ int open(const char* path, int flags, ...) {
   const int file = real(path, flags, mode);
   const int error = errno;
   if (creates && file >= 0) {
-    forget(inode_of(file));  // a deleted file may have had the same inode number
-    note_entry(path);
+    mark_synced(inode_of(file));  // a deleted file may have had the same inode number
+    record_unsynced_folder(path);
   }
   errno = error;
   return file;
@@ -132,7 +132,7 @@ int open(const char* path, int flags, ...) {
 int rename(const char* from, const char* to) noexcept {
   static const auto real = real_call<int (*)(const char*, const char*)>("rename");
   const int result = real(from, to);
-  if (result == 0) note_entry(to);
+  if (result == 0) record_unsynced_folder(to);
   return result;
 }
 
@@ -140,7 +140,7 @@ int renameat2(int at, const char* from, int to_at, const char* to, unsigned flag
   static const auto real =
       real_call<int (*)(int, const char*, int, const char*, unsigned)>("renameat2");
   const int result = real(at, from, to_at, to, flags);
-  if (result == 0) note_entry(to);
+  if (result == 0) record_unsynced_folder(to);
   return result;
 }
 
@@ -149,8 +149,8 @@ int mkdir(const char* path, mode_t mode) noexcept {
   const int result = real(path, mode);
   const int error = errno;
   if (result == 0) {
-    forget(inode_of(fs::path(path)));
-    note_entry(path);
+    mark_synced(inode_of(fs::path(path)));
+    record_unsynced_folder(path);
   }
   errno = error;
   return result;

@@ -53,7 +53,7 @@ int error_of_fault() {
 }
 
 // Counts the call. Returns true if it must fail, and sets errno in that case.
-bool fails(bool needs_space) {
+bool must_fail(bool needs_space) {
   if (!is_due(needs_space)) return false;
   if (watch.fault == Fault::kill) ::kill(::getpid(), SIGKILL);
   errno = error_of_fault();
@@ -83,7 +83,7 @@ ssize_t write(int file, const void* bytes, size_t size) {
 
 int fsync(int file) {
   static const auto real = real_call<int (*)(int)>("fsync");
-  if (is_watched(file) && fails(false)) return -1;
+  if (is_watched(file) && must_fail(false)) return -1;
   return real(file);
 }
 
@@ -93,45 +93,45 @@ int open(const char* path, int flags, ...) {
   va_start(rest, flags);
   const mode_t mode = (flags & O_CREAT) != 0 ? va_arg(rest, mode_t) : 0;
   va_end(rest);
-  if ((flags & O_CREAT) != 0 && is_watched(path) && fails(true)) return -1;
+  if ((flags & O_CREAT) != 0 && is_watched(path) && must_fail(true)) return -1;
   return real(path, flags, mode);
 }
 
 int rename(const char* from, const char* to) noexcept {
   static const auto real = real_call<int (*)(const char*, const char*)>("rename");
-  if (is_watched(to) && fails(false)) return -1;
+  if (is_watched(to) && must_fail(false)) return -1;
   return real(from, to);
 }
 
 int renameat2(int at, const char* from, int to_at, const char* to, unsigned flags) noexcept {
   static const auto real =
       real_call<int (*)(int, const char*, int, const char*, unsigned)>("renameat2");
-  if (is_watched(to) && fails(false)) return -1;
+  if (is_watched(to) && must_fail(false)) return -1;
   return real(at, from, to_at, to, flags);
 }
 
 int mkdir(const char* path, mode_t mode) noexcept {
   static const auto real = real_call<int (*)(const char*, mode_t)>("mkdir");
-  if (is_watched(path) && fails(true)) return -1;
+  if (is_watched(path) && must_fail(true)) return -1;
   return real(path, mode);
 }
 
 int unlink(const char* path) noexcept {
   static const auto real = real_call<int (*)(const char*)>("unlink");
-  if (is_watched(path) && fails(false)) return -1;
+  if (is_watched(path) && must_fail(false)) return -1;
   return real(path);
 }
 
 // The standard library deletes folders with this call, relative to an open folder.
 int unlinkat(int at, const char* path, int flags) noexcept {
   static const auto real = real_call<int (*)(int, const char*, int)>("unlinkat");
-  if ((at == AT_FDCWD ? is_watched(path) : is_watched(at)) && fails(false)) return -1;
+  if ((at == AT_FDCWD ? is_watched(path) : is_watched(at)) && must_fail(false)) return -1;
   return real(at, path, flags);
 }
 
 int remove(const char* path) noexcept {
   static const auto real = real_call<int (*)(const char*)>("remove");
-  if (is_watched(path) && fails(false)) return -1;
+  if (is_watched(path) && must_fail(false)) return -1;
   return real(path);
 }
 

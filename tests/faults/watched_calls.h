@@ -1,7 +1,7 @@
 // Counts the calls that change something below a folder. Kills the process at one of them, or makes
 // that call fail.
 //
-//   watch_calls("/tmp/run", 12);                      // the twelfth call from now on kills this process
+//   watch_calls("/tmp/run", 12);                      // the twelfth call kills this process
 //   watch_calls("/tmp/run", 12, Fault::disk_full);    // it fails
 //   watch_calls("/tmp/run");                          // only counts
 //

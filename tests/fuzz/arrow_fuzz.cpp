@@ -15,7 +15,7 @@ using namespace hasten;
 
 namespace {
 
-constexpr std::int64_t kMostRows = 1000;
+constexpr std::int64_t kMaxRows = 1000;
 
 void require(bool holds) {
   if (!holds) std::abort();
@@ -71,7 +71,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     require(null_row >= -1 && null_row < table.rows());
     std::vector<std::string> texts;
     if (column.is_dictionary && !table.texts_of(index, texts).empty()) continue;
-    for (std::int64_t row = 0; row < table.rows() && row < kMostRows; ++row)
+    for (std::int64_t row = 0; row < table.rows() && row < kMaxRows; ++row)
       read_row(table, index, column, row);
   }
   return 0;

@@ -36,12 +36,12 @@ void require(bool holds) {
   if (!holds) std::abort();
 }
 
-// Removes and returns the next piece of the input. The byte before the piece is its size.
-std::string_view take_piece(std::string_view& input) {
+// Removes and returns the next chunk of the input. The byte before the chunk is its size.
+std::string_view take_chunk(std::string_view& input) {
   const auto size = static_cast<std::uint8_t>(input[0]);
-  const std::string_view piece = input.substr(1, size);
-  input.remove_prefix(1 + piece.size());
-  return piece;
+  const std::string_view chunk = input.substr(1, size);
+  input.remove_prefix(1 + chunk.size());
+  return chunk;
 }
 
 const SecureContext& context(Side side) {
@@ -50,7 +50,7 @@ const SecureContext& context(Side side) {
 }
 
 // A server's Connection and the client's socket.
-struct Ends {
+struct SocketPair {
   std::array<int, 2> files = [] {
     std::array<int, 2> made{};
     require(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, made.data()) == 0);
@@ -61,14 +61,14 @@ struct Ends {
 };
 
 void feed_unauthenticated(std::string_view input) {
-  Ends ends;
+  SocketPair sockets;
   while (!input.empty()) {
-    const std::string_view piece = take_piece(input);
+    const std::string_view chunk = take_chunk(input);
     [[maybe_unused]] const ssize_t sent =
-        send(ends.other.get(), piece.data(), piece.size(), MSG_NOSIGNAL);
-    ends.connection.advance();
+        send(sockets.other.get(), chunk.data(), chunk.size(), MSG_NOSIGNAL);
+    sockets.connection.advance();
   }
-  require(!ends.connection.is_authenticated() && !ends.connection.has_message());
+  require(!sockets.connection.is_authenticated() && !sockets.connection.has_message());
 }
 
 // Returns the messages of complete frames in `bytes`, up to one that is too long.
@@ -91,25 +91,25 @@ struct FreeTls {
 
 // The client knows the token, and the input contains its frames.
 void feed_authenticated(std::string_view input) {
-  Ends ends;
+  SocketPair sockets;
   const std::unique_ptr<SSL, FreeTls> tls(SSL_new(context(Side::client).get()));
-  SSL_set_fd(tls.get(), ends.other.get());
-  while (SSL_connect(tls.get()) != 1) ends.connection.advance();
-  ends.connection.advance();
-  require(ends.connection.is_authenticated());
+  SSL_set_fd(tls.get(), sockets.other.get());
+  while (SSL_connect(tls.get()) != 1) sockets.connection.advance();
+  sockets.connection.advance();
+  require(sockets.connection.is_authenticated());
   std::string sent;
   std::vector<std::string> messages;
-  while (!input.empty() && ends.connection.is_open()) {
-    const std::string_view piece = take_piece(input);
-    if (piece.empty()) continue;
-    require(SSL_write(tls.get(), piece.data(), static_cast<int>(piece.size())) > 0);
-    sent += piece;
-    ends.connection.advance();
-    while (auto message = ends.connection.next()) messages.push_back(std::move(*message));
+  while (!input.empty() && sockets.connection.is_open()) {
+    const std::string_view chunk = take_chunk(input);
+    if (chunk.empty()) continue;
+    require(SSL_write(tls.get(), chunk.data(), static_cast<int>(chunk.size())) > 0);
+    sent += chunk;
+    sockets.connection.advance();
+    while (auto message = sockets.connection.next()) messages.push_back(std::move(*message));
   }
   bool too_long = false;
   require(messages == parse_frames(sent, too_long));
-  require(ends.connection.is_open() != too_long);
+  require(sockets.connection.is_open() != too_long);
 }
 
 // Sends random bytes of a client without the token, and messages of a client with the token, to a
@@ -121,11 +121,11 @@ void feed_server(std::string_view input) {
   StoreClient other(endpoint, kToken, 20s);
   if (!input.empty()) {
     const Descriptor unauthenticated(connect_to(endpoint, 20).socket);
-    const std::string_view noise = take_piece(input);
+    const std::string_view noise = take_chunk(input);
     send(unauthenticated.get(), noise.data(), noise.size(), MSG_NOSIGNAL);
   }
   Connection authenticated(connect_to(endpoint, 20).socket, context(Side::client));
-  while (!input.empty()) authenticated.send(take_piece(input));
+  while (!input.empty()) authenticated.send(take_chunk(input));
   authenticated.flush(Clock::now() + 20s);
   other.set("the server", "still serves");
   require(other.get({"the server"}, 20s)[0] == "still serves");

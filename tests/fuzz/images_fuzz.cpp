@@ -16,7 +16,7 @@ using namespace hasten;
 
 namespace {
 
-constexpr std::int64_t kMostPixels = 1 << 20;
+constexpr std::int64_t kMaxPixels = 1 << 20;
 
 void require(bool holds) {
   if (!holds) std::abort();
@@ -49,12 +49,12 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   // The largest allowed image takes 3 MiB, and the limit allows 16 MiB in addition to the file.
   const fuzz::MemoryLimit limit(bytes.size());
   DecodedImage image;
-  hasten_decode_image(bytes, kMostPixels, image);
+  hasten_decode_image(bytes, kMaxPixels, image);
   if (!image.problem.empty()) {
     require(!image.expected.empty());
     return 0;
   }
-  require(image.height > 0 && image.width > 0 && image.height * image.width <= kMostPixels);
+  require(image.height > 0 && image.width > 0 && image.height * image.width <= kMaxPixels);
   require(image.channels == 1 || image.channels == 3);
   require(image.pixels.size() ==
           static_cast<std::size_t>(image.height * image.width * image.channels));

@@ -65,11 +65,11 @@ class MemoryFolder {
 
 // The bytes that are allocated now, and the largest number of bytes that were allocated at the same
 // time.
-inline std::atomic<std::int64_t> allocated = 0, most_allocated = 0;
+inline std::atomic<std::int64_t> allocated = 0, peak_allocated = 0;
 
 inline void count_allocation(const volatile void*, std::size_t size) {
   const std::int64_t now = allocated += static_cast<std::int64_t>(size);
-  if (now > most_allocated) most_allocated = now;
+  if (now > peak_allocated) peak_allocated = now;
 }
 inline void count_release(const volatile void* memory) {
   if (memory != nullptr)
@@ -85,10 +85,10 @@ class MemoryLimit {
         __sanitizer_install_malloc_and_free_hooks(count_allocation, count_release);
     if (is_installed == 0) std::abort();
     begin_ = allocated;
-    most_allocated = begin_;
+    peak_allocated = begin_;
   }
   ~MemoryLimit() {
-    const std::int64_t used = most_allocated - begin_;
+    const std::int64_t used = peak_allocated - begin_;
     if (used <= file_size_ + (std::int64_t{16} << 20)) return;
     std::fprintf(stderr, "reading %lld bytes took %lld bytes of memory\n",
                  static_cast<long long>(file_size_), static_cast<long long>(used));

@@ -29,7 +29,7 @@ void require(bool holds) {
   if (!holds) std::abort();
 }
 
-// Reads the input piece by piece. Returns zeros after its end.
+// Reads the input chunk by chunk. Returns zeros after its end.
 class Input {
  public:
   explicit Input(std::string_view bytes) : rest_(bytes) {}
@@ -40,13 +40,13 @@ class Input {
     rest_.remove_prefix(1);
     return value;
   }
-  std::string_view piece(std::size_t size) {
+  std::string_view chunk(std::size_t size) {
     const std::string_view taken = rest_.substr(0, size);
     rest_.remove_prefix(taken.size());
     return taken;
   }
   std::string_view line() {
-    const std::string_view taken = piece(std::min(rest_.find('\n'), rest_.size()));
+    const std::string_view taken = chunk(std::min(rest_.find('\n'), rest_.size()));
     if (!rest_.empty()) rest_.remove_prefix(1);
     return taken;
   }
@@ -58,12 +58,12 @@ class Input {
 // Composes half of the messages from the input, so that the fuzzer need not guess their format.
 std::string store_message(Input& input) {
   const std::uint8_t how = input.byte();
-  if (how % 2 == 0) return std::string(input.piece(input.byte()));
+  if (how % 2 == 0) return std::string(input.chunk(input.byte()));
   Packer packer;
   packer.number(how).number(how / 2 % 12);
-  const std::vector<std::string> texts = {std::string(input.piece(input.byte() % 4)),
-                                          std::string(input.piece(input.byte() % 32)),
-                                          std::string(input.piece(input.byte() % 4))};
+  const std::vector<std::string> texts = {std::string(input.chunk(input.byte() % 4)),
+                                          std::string(input.chunk(input.byte() % 32)),
+                                          std::string(input.chunk(input.byte() % 4))};
   switch (how / 2 % 12) {
     case 1:
     case 2:
@@ -109,7 +109,7 @@ void feed_store(Input& input) {
     }
     // In half of the steps the answers stay queued until a later step, when their keys may have
     // been erased.
-    while (what % 2 == 0 && table.has_ready()) table.answer_ready();
+    while (what % 2 == 0 && table.has_ready_request()) table.answer_ready_request();
     table.tick(now);
     require(answers <= requests);
     if (const auto next = table.next_deadline()) require(*next > now);

@@ -15,13 +15,13 @@ int main() {
   while (std::fread(&size, sizeof size, 1, stdin) == 1) {
     bytes.resize(size);
     if (size > 0 && std::fread(bytes.data(), size, 1, stdin) != 1) return 1;
-    char answer = 1;
+    char accepted = 1;
     try {
       (void)hasten::safetensors::parse_header(bytes, "input");
     } catch (const hasten::DataError&) {
-      answer = 0;
+      accepted = 0;
     }
-    std::fputc(answer, stdout);
+    std::fputc(accepted, stdout);
     std::fflush(stdout);
   }
   return 0;

@@ -24,7 +24,7 @@ void build_tables() {
 void use(const Pipeline& pipeline, std::string_view text) {
   PipelineEncoder encoder;
   TextTokens with, without, again;
-  Blanks blanks;
+  BlankCounts blanks;
   encoder.run(pipeline, text, true, SIZE_MAX, with, &blanks);
   encoder.run(pipeline, text, false, SIZE_MAX, without, nullptr);
   encoder.run(pipeline, text, true, SIZE_MAX, again, &blanks);

@@ -50,7 +50,7 @@ def parts(lines):
 def functions(header, folder, text):
     """Returns the examples of a header as functions in one namespace."""
     name = re.sub(r"\W", "_", header.removesuffix(".h"))
-    using = [f"using namespace names_of_{folder};"] if folder else []
+    using = [f"using namespace context_of_{folder};"] if folder else []
     out = [f"namespace examples_of_{name} {{", f'#line 1 "{header}"']
     for count, lines in enumerate(examples(text), 1):
         outside, inside = parts(lines)

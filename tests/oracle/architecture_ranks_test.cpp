@@ -29,7 +29,7 @@ using namespace hasten::oracle;
 namespace {
 
 constexpr std::int64_t kParts = 2, kSteps = 3;
-constexpr double kWholeBatch = 1e-5;  // relative to the largest gradient
+constexpr double kWholeBatchTolerance = 1e-5;  // relative to the largest gradient
 
 TensorDict data_of(const std::string& name) {
   return load_safetensors(kArchitectures / (name + ".safetensors"));
@@ -146,7 +146,7 @@ TEST_CASE("exported: two processes train each architecture like one") {
     const double difference =
         difference_of(load_safetensors(scratch.path() / (name + ".gradients.safetensors")),
                       gradients_of_all_rows(name, data));
-    CHECK(difference <= kWholeBatch);
+    CHECK(difference <= kWholeBatchTolerance);
     record(name, "whole_batch_difference", difference);
   }
   at::set_num_threads(threads);

@@ -115,7 +115,7 @@ TEST_CASE("arrow: a loader pads and shuffles the rows, with workers") {
   CHECK(row_lengths(rows, "length") == std::vector<std::int64_t>{1, 2, 3, 4, 5, 6, 7});
 }
 
-TEST_CASE("arrow: a dictionary's numbers have its texts") {
+TEST_CASE("arrow: the indices of a dictionary have its texts as class names") {
   if (!can_read()) return;
   for (const char* name : {"dictionary.arrow", "dictionary.parquet"}) {
     const ArrowDataset rows = load_arrow_dataset(kFolder / name);
@@ -165,7 +165,7 @@ TEST_CASE("arrow: a null and a NaN become an empty text, as a null of JSON lines
                  "missing.parquet, row 2, column \"score\": got a null"));
 }
 
-TEST_CASE("arrow: what cannot be a tensor is named with its file and row") {
+TEST_CASE("arrow: the error for a value that cannot be a tensor names its file and row") {
   if (!can_read()) return;
   const std::string null = error_for("nulls.arrow");
   CHECK(contains(null, "data.arrow-column | "));
@@ -208,7 +208,7 @@ TEST_CASE("arrow: a folder names only files in it") {
           "selected by an index");
 }
 
-TEST_CASE("arrow: a description of the columns that is nested very deeply is no description") {
+TEST_CASE("arrow: a description of the columns that is nested too deeply is refused") {
   if (!can_read()) return;
   const TemporaryDirectory folder;
   for (const char* name : {"data-00000-of-00001.arrow", "state.json"})

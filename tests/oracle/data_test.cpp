@@ -47,10 +47,10 @@ std::vector<TensorDict> rows_of(const Json& json) {
 }
 
 template <class Value>
-void take(const Json& options, const char* name, Value& value) {
+void read_option(const Json& options, const char* name, Value& value) {
   if (options.contains(name)) value = options.at(name).get<Value>();
 }
-void take(const Json& options, const char* name, std::optional<std::int64_t>& value) {
+void read_option(const Json& options, const char* name, std::optional<std::int64_t>& value) {
   if (options.contains(name)) value = options.at(name).get<std::int64_t>();
 }
 
@@ -83,11 +83,11 @@ DataCollatorForLanguageModeling language_model(const Json& options) {
   collator.vocabulary.size = 30;
   collator.vocabulary.mask_token_id = 4;
   collator.vocabulary.special_ids = {0, 1, 2, 3, 4};
-  take(options, "mlm", collator.mlm);
-  take(options, "mlm_probability", collator.mlm_probability);
-  take(options, "mask_replace_prob", collator.mask_replace_prob);
-  take(options, "random_replace_prob", collator.random_replace_prob);
-  take(options, "pad_to_multiple_of", collator.pad_to_multiple_of);
+  read_option(options, "mlm", collator.mlm);
+  read_option(options, "mlm_probability", collator.mlm_probability);
+  read_option(options, "mask_replace_prob", collator.mask_replace_prob);
+  read_option(options, "random_replace_prob", collator.random_replace_prob);
+  read_option(options, "pad_to_multiple_of", collator.pad_to_multiple_of);
   return collator;
 }
 
@@ -105,7 +105,7 @@ struct CountingStream {
   void rewind(std::int64_t) { at = 0; }
 };
 
-std::vector<std::int64_t> all_of(std::int64_t rows, const Json& one, const OrderFunction& order) {
+std::vector<std::int64_t> order_of(std::int64_t rows, const Json& one, const OrderFunction& order) {
   return order(rows, one.at("seed").get<std::uint64_t>(), 0);
 }
 
@@ -114,31 +114,31 @@ std::vector<std::int64_t> all_of(std::int64_t rows, const Json& one, const Order
 TEST_CASE("collators: batches equal those of transformers") {
   const auto padding = [](const Json& options, std::span<const TensorDict> rows) {
     DataCollatorWithPadding collator;
-    take(options, "pad_to_multiple_of", collator.pad_to_multiple_of);
-    take(options, "max_length", collator.max_length);
-    take(options, "label_pad_token_id", collator.label_pad_token_id);
+    read_option(options, "pad_to_multiple_of", collator.pad_to_multiple_of);
+    read_option(options, "max_length", collator.max_length);
+    read_option(options, "label_pad_token_id", collator.label_pad_token_id);
     return collator(rows);
   };
   check_collator("padding", padding);
   check_collator("token_classification", padding);
   check_collator("seq2seq", [](const Json& options, std::span<const TensorDict> rows) {
     DataCollatorForSeq2Seq collator;
-    take(options, "pad_to_multiple_of", collator.pad_to_multiple_of);
-    take(options, "decoder_start_token_id", collator.decoder_start_token_id);
+    read_option(options, "pad_to_multiple_of", collator.pad_to_multiple_of);
+    read_option(options, "decoder_start_token_id", collator.decoder_start_token_id);
     return collator(rows);
   });
   check_collator("multiple_choice", [](const Json& options, std::span<const TensorDict> rows) {
     DataCollatorForMultipleChoice collator;
-    take(options, "pad_to_multiple_of", collator.pad_to_multiple_of);
+    read_option(options, "pad_to_multiple_of", collator.pad_to_multiple_of);
     return collator(rows);
   });
   check_collator("flattening", [](const Json& options, std::span<const TensorDict> rows) {
     DataCollatorWithFlattening collator;
-    take(options, "return_position_ids", collator.return_position_ids);
-    take(options, "separator_id", collator.separator_id);
-    take(options, "return_flash_attn_kwargs", collator.return_flash_attn_kwargs);
-    take(options, "return_seq_idx", collator.return_seq_idx);
-    take(options, "position_ids_start", collator.position_ids_start);
+    read_option(options, "return_position_ids", collator.return_position_ids);
+    read_option(options, "separator_id", collator.separator_id);
+    read_option(options, "return_flash_attn_kwargs", collator.return_flash_attn_kwargs);
+    read_option(options, "return_seq_idx", collator.return_seq_idx);
+    read_option(options, "position_ids_start", collator.position_ids_start);
     return collator(rows);
   });
 }
@@ -165,14 +165,14 @@ TEST_CASE("samplers: orders equal those of transformers and torch with the same 
     const auto rows = one.at("rows").get<std::int64_t>();
     const OrderFunction order = length_grouped_order({lengths.begin(), lengths.begin() + rows},
                                                      one.at("batch_size").get<std::int64_t>());
-    CHECK(all_of(rows, one, order) == one.at("order").get<std::vector<std::int64_t>>());
+    CHECK(order_of(rows, one, order) == one.at("order").get<std::vector<std::int64_t>>());
   }
   const auto weights = orders.at("weights").get<std::vector<double>>();
   for (const Json& one : orders.at("weighted")) {
     const OrderFunction order = weighted_order({.weights = weights,
                                                 .num_samples = one.at("count").get<std::int64_t>(),
                                                 .replacement = one.at("replacement").get<bool>()});
-    CHECK(all_of(static_cast<std::int64_t>(weights.size()), one, order) ==
+    CHECK(order_of(static_cast<std::int64_t>(weights.size()), one, order) ==
           one.at("order").get<std::vector<std::int64_t>>());
   }
 }

@@ -49,7 +49,7 @@ std::shared_ptr<PreTrainedModel> load(const std::string& name, Task task,
 
 // Sets the outputs of padding to zero. Nothing reads them, and a padding token that attends to no
 // other token has no defined output.
-at::Tensor of_tokens(const at::Tensor& output, const at::Tensor& mask) {
+at::Tensor zero_padding(const at::Tensor& output, const at::Tensor& mask) {
   return output.dim() < 3 ? output : output * mask.unsqueeze(-1);
 }
 
@@ -67,7 +67,7 @@ void check_outputs(const Case& which, AttentionImplementation attention) {
   const at::Tensor& mask = expected.at("input.attention_mask");
   const auto compare = [&](const char* name, const at::Tensor& output) {
     const at::Tensor& recorded = expected.at(name);
-    check_near(name, of_tokens(output.detach().cpu(), mask), of_tokens(recorded, mask), 2e-6);
+    check_near(name, zero_padding(output.detach().cpu(), mask), zero_padding(recorded, mask), 2e-6);
   };
   compare("output.last_hidden_state", out.last_hidden_state);
   at::Tensor loss = out.loss;

@@ -52,7 +52,7 @@ Batch batch_of(const Json& texts, const Json& predictions, std::int64_t classes)
 
 }  // namespace
 
-TEST_CASE("entities: the scores of seqeval within 1e-9") {
+TEST_CASE("entities: scores equal seqeval's within 1e-9") {
   for (const Json& each : recorded().at("cases")) {
     CAPTURE(each.at("name"));
     const auto tags = each.at("tags").get<std::vector<std::string>>();
@@ -78,7 +78,7 @@ TEST_CASE("entities: the scores of seqeval within 1e-9") {
   }
 }
 
-TEST_CASE("entities: the places of seqeval") {
+TEST_CASE("entities: the positions of entities equal seqeval's") {
   for (const Json& each : recorded().at("cases")) {
     CAPTURE(each.at("name"));
     for (std::size_t row = 0; row < each.at("predictions").size(); ++row) {
@@ -106,7 +106,7 @@ TEST_CASE("entities: the counts of two processes add up") {
   CHECK(first.compute() == all.compute());
 }
 
-TEST_CASE("entities: bad input") {
+TEST_CASE("entities: invalid input is refused") {
   CHECK_THROWS_AS(EntityScores({"NOUN", "VERB"}), UsageError);
   CHECK_FALSE(are_entity_tags({"O"}));
   EntityScores scores({"O", "B-X"});

@@ -195,7 +195,7 @@ Passes expected_of(const Json& each) {
 
 }  // namespace
 
-TEST_CASE("flops: products, convolutions, attention and recurrent layers as PyTorch counts them") {
+TEST_CASE("flops: operators of each kind are counted as PyTorch counts them") {
   int compared = 0;
   for (const Json& each : flop_cases()) {
     const std::string name = each.at("name");
@@ -225,7 +225,7 @@ TEST_CASE("flops: a prediction counts what a measurement counts") {
   CHECK(compared >= 59);
 }
 
-TEST_CASE("flops: attention on a GPU, whichever kernel computes it") {
+TEST_CASE("flops: attention on a GPU counts the same with every kernel") {
   int compared = 0;
   for (const Json& each : flop_cases()) {
     if (each.at("kind") != "attention") continue;
@@ -244,7 +244,7 @@ TEST_CASE("flops: attention on a GPU, whichever kernel computes it") {
   CHECK(compared >= 10);
 }
 
-TEST_CASE("flops: gradients of gradients as PyTorch counts them") {
+TEST_CASE("flops: gradients of gradients are counted as PyTorch counts them") {
   int compared = 0;
   for (const Json& each : flop_cases()) {
     if (!each.contains("double_backward")) continue;

@@ -122,7 +122,7 @@ TEST_CASE("generation: the scores of a sampling equal those of transformers' pro
                        mask = matrix_of(prompts.at("mask")),
                        expected = recorded.tensors.at(key + ".scores");
       at::Tensor scores = recorded.tensors.at(key + ".logits").clone();
-      const ScoreRules rules(options, mask.size(1));
+      const LogitsProcessor rules(options, mask.size(1));
       for (std::int64_t step = 0; step < scores.size(0); ++step) {
         for (std::int64_t row = 0; row < scores.size(1); ++row) {
           const at::Tensor own = scores[step][row];

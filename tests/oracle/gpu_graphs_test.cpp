@@ -13,10 +13,12 @@
 #include <vector>
 
 #include "device.h"
+#include "hasten/accelerator.h"
 #include "hasten/models/gpt2.h"
 #include "hasten/models/llama.h"
 #include "hasten/models/lora.h"
 #include "hasten/models/vit.h"
+#include "hasten/optim/adamw.h"
 #include "unit/device/operator_graphs.h"
 #include "unit/trainer/tiny.h"
 
@@ -160,25 +162,27 @@ ViTConfig vit() {
 
 }  // namespace
 
-TEST_CASE("gpu graphs: BERT") {
+TEST_CASE("gpu graphs: BERT trains as without graphs") {
   if (!has_gpu()) return;
   check_graphs(maker<BertForSequenceClassification>(tiny()), texts(false));
 }
 
-TEST_CASE("gpu graphs: GPT-2 with the loss of a language model, and with adapters") {
+TEST_CASE("gpu graphs: GPT-2 trains as without graphs, with and without adapters") {
   if (!has_gpu()) return;
   check_graphs(maker<GPT2LMHeadModel>(gpt2()), texts(true));
   check_graphs(maker<GPT2LMHeadModel>(gpt2(), /*has_lora=*/true), texts(true));
 }
 
-TEST_CASE("gpu graphs: Llama") {
+TEST_CASE("gpu graphs: Llama trains as without graphs") {
   if (!has_gpu()) return;
   check_graphs(maker<LlamaForCausalLM>(llama()), texts(true));
 }
 
-TEST_CASE("gpu graphs: ViT") { check_graphs(maker<ViTForImageClassification>(vit()), images()); }
+TEST_CASE("gpu graphs: ViT trains as without graphs") {
+  check_graphs(maker<ViTForImageClassification>(vit()), images());
+}
 
-TEST_CASE("gpu graphs: an evaluation and a checkpoint between the steps") {
+TEST_CASE("gpu graphs: evaluations and checkpoints between the steps change nothing") {
   const Folder folder;
   const Graphs graphs;
   const auto make = maker<ViTForImageClassification>(vit());
@@ -208,6 +212,42 @@ TEST_CASE("gpu graphs: an evaluation and a checkpoint between the steps") {
   check_equal(run(std::nullopt, ""), plain);
   const std::string checkpoint = (folder.path / "new" / "checkpoint-12").string();
   check_equal(run(std::nullopt, checkpoint), plain);
+}
+
+namespace {
+
+// Trains with a TrainingStep of an ordinary loop.
+Result train_with_steps(bool cuda_graph) {
+  const bool is_cpu = tested::device().is_cpu();
+  const bool was_deterministic = at::globalContext().deterministicAlgorithms();
+  at::globalContext().setDeterministicAlgorithms(true, /*warn_only=*/false);
+  const auto model = maker<ViTForImageClassification>(vit())();
+  AdamW adamw(model->parameters(), AdamWOptions(1e-3));
+  Accelerator accelerator({.mixed_precision = is_cpu ? Precision::no : Precision::bf16,
+                           .cpu = is_cpu,
+                           .cuda_graph = cuda_graph});
+  auto [prepared, optimizer] = accelerator.prepare(model, adamw);
+  TrainingStep step = accelerator.training_step(prepared, optimizer, {.max_grad_norm = 1.0});
+  const TensorDict columns = images().columns();
+  torch::manual_seed(9);
+  Result out;
+  for (std::int64_t i = 0; i < kSteps; ++i) {
+    TensorDict batch;
+    for (const auto& [name, column] : columns) batch[name] = column.narrow(0, 4 * i, 4);
+    out.losses.push_back(step(accelerator.to_device(batch)).loss);
+  }
+  CHECK(step.used_graph() == cuda_graph);
+  INFO(step.missing_graph_reason());
+  for (const at::Tensor& each : model->parameters()) out.weights.push_back(each.detach().cpu());
+  at::globalContext().setDeterministicAlgorithms(was_deterministic, /*warn_only=*/false);
+  return out;
+}
+
+}  // namespace
+
+TEST_CASE("gpu graphs: a training step of a program's loop trains as without graphs") {
+  const Graphs graphs;
+  check_equal(train_with_steps(true), train_with_steps(false));
 }
 
 namespace {

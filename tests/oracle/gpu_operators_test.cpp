@@ -466,7 +466,7 @@ TEST_CASE("GPU operators: linear and its gradients do not call the adapter of a 
                    adapted = ops::with_adapter(weight, layout, std::make_shared<Unwanted>());
       Tensor y;
       {
-        const ops::WithoutAdapters weights_alone;
+        const ops::NoAdaptersGuard weights_alone;
         y = ops::gpu_linear(x, adapted, {}, transposed);
       }
       const Tensor expected = at::mm(at::ones_like(y), transposed ? weight.t() : weight);

@@ -220,7 +220,7 @@ const std::map<std::string, Maker> kMakers = {
 };
 
 void set_training(StatefulOptimizer& optimizer, bool training) {
-  auto* with_modes = dynamic_cast<AveragesWeights*>(&optimizer);
+  auto* with_modes = dynamic_cast<WeightAveragingOptimizer*>(&optimizer);
   if (!with_modes) return;
   if (training) {
     with_modes->train();

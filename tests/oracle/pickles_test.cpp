@@ -25,7 +25,7 @@ namespace {
 
 const fs::path data = fs::path(HASTEN_TEST_DATA) / "oracle/data/pickles";
 constexpr PyTorchFileOptions kAllowed{.allow_pickle = true};
-constexpr double kClose = 1e-6;
+constexpr double kTolerance = 1e-6;
 
 struct NetImpl : nn::Module {
   NetImpl() {
@@ -92,9 +92,9 @@ void check_run(const ImportedRun& run, bool stops_in_between) {
     largest = std::max(largest, difference.abs().max().item<double>());
   }
   if (stops_in_between) {
-    CHECK(largest > kClose);  // the comparison detects a missing step
+    CHECK(largest > kTolerance);  // the comparison detects a missing step
   } else {
-    CHECK(largest <= kClose);
+    CHECK(largest <= kTolerance);
   }
 }
 
@@ -113,7 +113,7 @@ void check_optimizer(const char* name, const Options& options) {
     torch::matmul(python.at("x")[step], weight).square().mean().backward();
     optimizer.step();
   }
-  CHECK((weight - python.at("after")).abs().max().item<double>() <= kClose);
+  CHECK((weight - python.at("after")).abs().max().item<double>() <= kTolerance);
 }
 
 }  // namespace

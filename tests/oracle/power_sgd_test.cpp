@@ -9,12 +9,12 @@
 
 #include "hasten/accelerator.h"
 #include "hasten/process/notebook_launcher.h"
-#include "unit/prepare/forked.h"
+#include "unit/prepare/multiprocess_checks.h"
 
 namespace oracle_power_sgd_test {
 
 using namespace hasten;
-using namespace hasten::forked;
+using namespace hasten::multiprocess_checks;
 
 namespace {
 

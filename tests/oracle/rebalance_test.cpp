@@ -29,7 +29,9 @@ const Json& recorded() {
 }
 
 // A dataset whose only column is the number of the row.
-ColumnDataset numbered(std::int64_t rows) { return ColumnDataset({{"row", at::arange(rows)}}); }
+ColumnDataset numbered_rows(std::int64_t rows) {
+  return ColumnDataset({{"row", at::arange(rows)}});
+}
 
 struct ReadBatch {
   Rows rows;
@@ -53,7 +55,7 @@ LoaderOptions options_of(const Json& each) {
 
 }  // namespace
 
-TEST_CASE("rebalance: the batches of transformers, in all processes") {
+TEST_CASE("rebalance: the batches of all processes equal those of transformers") {
   for (const Json& each : recorded().at("cases")) {
     CAPTURE(each.at("name"));
     const Rows lengths = each.at("lengths");
@@ -79,14 +81,14 @@ TEST_CASE("rebalance: the batches of transformers, in all processes") {
 TEST_CASE("rebalance: a loader reads them, and resumes between two optimizer steps") {
   const Json& each = recorded().at("cases")[0];
   const auto rows = static_cast<std::int64_t>(each.at("lengths").size());
-  auto loader = make_loader(numbered(rows), options_of(each));
+  auto loader = make_loader(numbered_rows(rows), options_of(each));
   const auto batches = read_all(loader);
   REQUIRE(batches.size() == each.at("batches")[0].size());
   for (std::size_t i = 0; i < batches.size(); ++i) {
     CHECK(batches[i].rows == each.at("batches")[0][i].get<Rows>());
     CHECK(batches[i].real == static_cast<std::int64_t>(batches[i].rows.size()));
   }
-  auto resumed = make_loader(numbered(rows), options_of(each));
+  auto resumed = make_loader(numbered_rows(rows), options_of(each));
   resumed.load_state({.seed = 42, .epoch = 0, .batch = 6});
   const auto rest = read_all(resumed);
   REQUIRE(rest.size() == batches.size() - 6);
@@ -98,10 +100,10 @@ TEST_CASE("rebalance: an epoch that does not divide reads every row once") {
     CAPTURE(rows);
     Rows lengths;
     for (std::int64_t row = 0; row < rows; ++row) lengths.push_back(3 + row * 7 % 11);
-    auto loader = make_loader(numbered(rows), {.batch_size = 4,
-                                               .shuffle = true,
-                                               .num_workers = 2,
-                                               .rebalance = Rebalance{lengths, /*steps=*/3}});
+    auto loader = make_loader(numbered_rows(rows), {.batch_size = 4,
+                                                    .shuffle = true,
+                                                    .num_workers = 2,
+                                                    .rebalance = Rebalance{lengths, /*steps=*/3}});
     std::vector<int> times(static_cast<std::size_t>(rows));
     const auto batches = read_all(loader);
     CHECK(static_cast<std::int64_t>(batches.size()) == loader.size());
@@ -114,9 +116,9 @@ TEST_CASE("rebalance: an epoch that does not divide reads every row once") {
   }
 }
 
-TEST_CASE("rebalance: bad input") {
+TEST_CASE("rebalance: invalid options are refused") {
   const auto make = [](Rebalance rebalance) {
-    (void)make_loader(numbered(4), {.batch_size = 2, .rebalance = std::move(rebalance)});
+    (void)make_loader(numbered_rows(4), {.batch_size = 2, .rebalance = std::move(rebalance)});
   };
   CHECK_THROWS_AS(make({.lengths = {1, 2}, .steps = 1}), UsageError);
   CHECK_THROWS_AS(make({.lengths = {1, 2, 3, 4}, .steps = 0}), ConfigError);

@@ -26,7 +26,7 @@ TrialReports reports_in(const nlohmann::json& rows) {
 
 }  // namespace
 
-TEST_CASE("search: 500 decisions of Optuna's MedianPruner") {
+TEST_CASE("search: 500 decisions equal those of Optuna's MedianPruner") {
   const std::filesystem::path file = HASTEN_TEST_DATA "/oracle/data/search/median_pruner.json";
   const auto cases = nlohmann::json::parse(read_file(file));
   REQUIRE(cases.size() == 500);

@@ -187,7 +187,7 @@ TEST_CASE("tasks: masked language modelling equals the Hugging Face Trainer's") 
   }
 }
 
-TEST_CASE("tasks: tags of words and rows of masks are Transformers' with tokenizers of any kind") {
+TEST_CASE("tasks: tags of words and masks equal those of Transformers for any tokenizer") {
   const json file = json::parse(read_file(kData / "tasks/tokenizers.json"));
   for (const auto& [name, expected] : file.at("tokenizers").items()) {
     CAPTURE(name);

@@ -28,7 +28,7 @@ namespace fs = std::filesystem;
 const fs::path data = fs::path(HASTEN_TEST_DATA) / "oracle/data/tokenizer";
 
 // Only tests that return if minilm_folder() is empty may call this.
-const BertTokenizer& packaged() {
+const BertTokenizer& packaged_tokenizer() {
   static const auto tokenizer =
       BertTokenizer::from_json(minilm_folder().value() / "tokenizer.json");
   return tokenizer;
@@ -96,12 +96,12 @@ TEST_CASE(
   for (const json& row : cases) {
     CAPTURE(row.dump().substr(0, 300));
     if (row.contains("error")) {
-      CHECK_THROWS_AS(encode(packaged(), row, encode_options(row)), DataError);
+      CHECK_THROWS_AS(encode(packaged_tokenizer(), row, encode_options(row)), DataError);
       continue;
     }
-    std::vector<Encoding> rows{encode(packaged(), row, encode_options(row))};
-    if (const auto padding = pad_options(row)) packaged().pad(rows, *padding);
-    compare(packaged(), rows[0], row);
+    std::vector<Encoding> rows{encode(packaged_tokenizer(), row, encode_options(row))};
+    if (const auto padding = pad_options(row)) packaged_tokenizer().pad(rows, *padding);
+    compare(packaged_tokenizer(), rows[0], row);
   }
 }
 
@@ -113,22 +113,23 @@ TEST_CASE("batches are padded to the lengths of Hugging Face") {
     CAPTURE(batch.at("options").dump());
     std::vector<Encoding> rows;
     for (const json& row : batch.at("rows"))
-      rows.push_back(encode(packaged(), row, encode_options(batch)));
-    packaged().pad(rows, pad_options(batch).value());
-    for (std::size_t i = 0; i < rows.size(); ++i) compare(packaged(), rows[i], batch["rows"][i]);
+      rows.push_back(encode(packaged_tokenizer(), row, encode_options(batch)));
+    packaged_tokenizer().pad(rows, pad_options(batch).value());
+    for (std::size_t i = 0; i < rows.size(); ++i)
+      compare(packaged_tokenizer(), rows[i], batch["rows"][i]);
   }
 }
 
 TEST_CASE("the settings of tokenizer.json give the results that Hugging Face gives by default") {
   if (!minilm_folder()) return;
-  StoredSettings stored = packaged().stored_settings();
+  StoredSettings stored = packaged_tokenizer().stored_settings();
   stored.encode.offsets = true;
   const json rows_as_stored = read_json("cases.json").at("as_stored");
   REQUIRE(rows_as_stored.size() == 4);
   for (const json& row : rows_as_stored) {
-    std::vector<Encoding> rows{encode(packaged(), row, stored.encode)};
-    packaged().pad(rows, stored.padding.value());
-    compare(packaged(), rows[0], row);
+    std::vector<Encoding> rows{encode(packaged_tokenizer(), row, stored.encode)};
+    packaged_tokenizer().pad(rows, stored.padding.value());
+    compare(packaged_tokenizer(), rows[0], row);
   }
 }
 
@@ -140,7 +141,7 @@ TEST_CASE("random texts of all scripts give the ids of Hugging Face") {
   for (; std::getline(stream, line); ++count) {
     const json row = json::parse(line);
     CAPTURE(line);
-    CHECK(packaged().encode(row[0].get<std::string>()).input_ids ==
+    CHECK(packaged_tokenizer().encode(row[0].get<std::string>()).input_ids ==
           row[1].get<std::vector<std::int32_t>>());
   }
   CHECK(count >= 3000);

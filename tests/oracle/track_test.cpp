@@ -19,8 +19,8 @@ TEST_CASE("histogram: limits and counts are those of SummaryWriter.add_histogram
     CAPTURE(each["name"]);
     const Histogram here = histogram(each["values"].get<std::vector<double>>());
     CHECK(here.count == each["num"].get<double>());
-    CHECK(here.least == each["min"].get<double>());
-    CHECK(here.most == each["max"].get<double>());
+    CHECK(here.min == each["min"].get<double>());
+    CHECK(here.max == each["max"].get<double>());
     CHECK(here.sum == doctest::Approx(each["sum"].get<double>()));
     CHECK(here.sum_of_squares == doctest::Approx(each["sum_squares"].get<double>()));
     CHECK(here.limits == each["limits"].get<std::vector<double>>());
@@ -28,7 +28,7 @@ TEST_CASE("histogram: limits and counts are those of SummaryWriter.add_histogram
   }
 }
 
-TEST_CASE("read_logged_runs: the event file of a SummaryWriter") {
+TEST_CASE("read_logged_runs: the event file of a SummaryWriter is read") {
   const auto runs =
       read_logged_runs({std::string(HASTEN_TEST_DATA) + "/oracle/data/track/events.tfevents"});
   REQUIRE(runs.size() == 1);

@@ -153,7 +153,8 @@ TEST_CASE("kernels: dropout uses Philox and is the same on every processor") {
   CHECK(kept == 0);
 }
 
-TEST_CASE_TEMPLATE("kernels: gelu of x + bias, forward and backward", T, float, bf16) {
+TEST_CASE_TEMPLATE("kernels: bias_gelu matches the reference, forward and backward", T, float,
+                   bf16) {
   Numbers numbers;
   for (const Index columns : kWidths) {
     CAPTURE(columns);
@@ -179,7 +180,8 @@ TEST_CASE_TEMPLATE("kernels: gelu of x + bias, forward and backward", T, float, 
   }
 }
 
-TEST_CASE_TEMPLATE("kernels: the norm of dropout(x + bias) + residual", T, float, bf16) {
+TEST_CASE_TEMPLATE("kernels: dropout_add_norm matches the reference, forward and backward", T,
+                   float, bf16) {
   Numbers numbers;
   const float epsilon = 1e-5f;
   for (const double p : {0.0, 0.25}) {
@@ -309,7 +311,7 @@ TEST_CASE_TEMPLATE("kernels: softmax with a mask and dropout, forward and backwa
   }
 }
 
-TEST_CASE_TEMPLATE("kernels: products of rows and sums of columns", T, float, bf16) {
+TEST_CASE_TEMPLATE("kernels: row_dot and column_sum match the reference", T, float, bf16) {
   Numbers numbers;
   for (const Index columns : kWidths) {
     CAPTURE(columns);
@@ -331,7 +333,7 @@ TEST_CASE_TEMPLATE("kernels: products of rows and sums of columns", T, float, bf
   }
 }
 
-TEST_CASE("kernels: sums of squares and a step of AdamW") {
+TEST_CASE("kernels: sum_of_squares and adamw match the reference") {
   Numbers numbers;
   for (const Index count : {Index{0}, Index{1}, Index{15}, Index{4097}}) {
     CAPTURE(count);

@@ -19,7 +19,7 @@
 namespace ported_accelerate_checkpoints_test {
 
 using namespace hasten;
-using namespace hasten::forked;
+using namespace hasten::multiprocess_checks;
 using namespace hasten::ported;
 namespace fs = std::filesystem;
 namespace optim = torch::optim;
@@ -89,7 +89,7 @@ void with_prepared(Run& run, const Body& body) {
   });
 }
 
-std::vector<double> joined(std::vector<double> first, const std::vector<double>& second) {
+std::vector<double> concatenate(std::vector<double> first, const std::vector<double>& second) {
   first.insert(first.end(), second.begin(), second.end());
   return first;
 }
@@ -123,7 +123,7 @@ void check_resumes(const ProjectConfiguration& project, const Save& save,
     std::vector<double> again = train(2);
     const fs::path checkpoint = save(run.accelerator, "checkpoint");
     run.accelerator.load_state(checkpoint);
-    again = joined(again, train(1));
+    again = concatenate(again, train(1));
     CHECK(run.weights() == weights_after);
     CHECK(run.optimizer_state() == state_after);
     CHECK(again == drawn);
@@ -136,7 +136,7 @@ ProjectConfiguration named(const fs::path& folder, std::optional<std::int64_t> l
 
 }  // namespace
 
-TEST_CASE("checkpoints of a project: a limit of one leaves one") {
+TEST_CASE("checkpoints of a project: a limit of one keeps one checkpoint") {
   // test_with_save_limit
   const TemporaryDirectory folder;
   Run run(named(folder.path(), 1));
@@ -227,7 +227,7 @@ TEST_CASE("checkpoints of a project: rotation orders by number") {
   CHECK(fs::exists(all / "checkpoint_10"));
 }
 
-TEST_CASE("checkpoints of each epoch: scores, rates and epoch are those of the save") {
+TEST_CASE("checkpoints of each epoch: scores, learning rates and epoch are restored") {
   // training_function, on the regression problem instead of MRPC
   for (const int world : {1, 2}) {
     const TemporaryDirectory folder;

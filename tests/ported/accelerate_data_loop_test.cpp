@@ -15,7 +15,7 @@
 namespace ported_accelerate_data_loop_test {
 
 using namespace hasten;
-using namespace hasten::forked;
+using namespace hasten::multiprocess_checks;
 using namespace hasten::ported;
 
 namespace {
@@ -48,7 +48,7 @@ TEST_CASE("data loop: by default all processes have equally many batches of one 
   });
 }
 
-TEST_CASE("data loop: without even_batches the last step is what is left") {
+TEST_CASE("data loop: without even_batches the last step has the remaining rows") {
   // test_can_disable_even_batches
   debug_launcher([] {
     Accelerator accelerator({.dataloader_config = {.even_batches = false}});

@@ -12,7 +12,7 @@
 namespace ported_accelerate_metrics_test {
 
 using namespace hasten;
-using namespace hasten::forked;
+using namespace hasten::multiprocess_checks;
 using namespace hasten::ported;
 
 namespace {

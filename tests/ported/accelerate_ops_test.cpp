@@ -13,7 +13,7 @@
 namespace ported_accelerate_ops_test {
 
 using namespace hasten;
-using namespace hasten::forked;
+using namespace hasten::multiprocess_checks;
 
 namespace {
 

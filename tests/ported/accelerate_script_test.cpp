@@ -21,7 +21,7 @@
 namespace ported_accelerate_script_test {
 
 using namespace hasten;
-using namespace hasten::forked;
+using namespace hasten::multiprocess_checks;
 using namespace hasten::ported;
 
 namespace {
@@ -37,7 +37,7 @@ void in_each_world(Function function) {
 
 // Returns the rows of a pass in the order in which gather() joins them.
 template <class Prepared>
-at::Tensor gathered_pass(const Accelerator& accelerator, Prepared& loader) {
+at::Tensor gather_pass(const Accelerator& accelerator, Prepared& loader) {
   std::vector<at::Tensor> steps;
   for (auto& batch : loader) steps.push_back(accelerator.gather(batch));
   return at::cat(steps);
@@ -49,7 +49,7 @@ std::vector<std::int64_t> numbers(std::int64_t count) {
   return all;
 }
 
-std::int64_t rounded_up(std::int64_t count, std::int64_t parts) {
+std::int64_t round_up(std::int64_t count, std::int64_t parts) {
   return (count + parts - 1) / parts;
 }
 
@@ -138,9 +138,9 @@ TEST_CASE("script: a prepared loader gives every row once, in order unless it is
         auto ordered = make_loader(NumberRows{length}, {.batch_size = 8});
         auto shuffled = make_loader(NumberRows{length}, {.batch_size = 8, .shuffle = true});
         auto [in_order, random] = accelerator.prepare(ordered, shuffled);
-        require(at::equal(gathered_pass(accelerator, in_order), torch::arange(length)),
+        require(at::equal(gather_pass(accelerator, in_order), torch::arange(length)),
                 "wrong result of a loader that is not shuffled");
-        const at::Tensor rows = gathered_pass(accelerator, random);
+        const at::Tensor rows = gather_pass(accelerator, random);
         require(!at::equal(rows, torch::arange(length)), "the loader is not shuffled");
         require(at::equal(std::get<0>(rows.sort()), torch::arange(length)),
                 "wrong result of a shuffled loader");
@@ -161,7 +161,7 @@ TEST_CASE("script: a loader keeps the order that it was given") {
     };
     auto raw = make_loader(NumberRows{length}, {.batch_size = 8, .order = backwards});
     auto [loader] = accelerator.prepare(raw);
-    require(at::equal(gathered_pass(accelerator, loader), torch::arange(length).flip(0)),
+    require(at::equal(gather_pass(accelerator, loader), torch::arange(length).flip(0)),
             "prepare() changed the order");
   });
 }
@@ -295,7 +295,7 @@ TEST_CASE("script: a list is divided, padded, and gathered again") {
             "each process has two items");
     for (const std::int64_t length : {2 * world - 1, 2 * world}) {
       const auto part = accelerator.split_between_processes(numbers(length), true);
-      require(static_cast<std::int64_t>(part.size()) == rounded_up(length, world),
+      require(static_cast<std::int64_t>(part.size()) == round_up(length, world),
               "the number of items of a process");
       auto all = gather_numbers(accelerator, part);
       all.resize(static_cast<std::size_t>(length));
@@ -338,14 +338,14 @@ TEST_CASE("script: a tensor is divided along its first dimension, padded, and ga
     for (const std::int64_t length : {2 * world, 2 * world - 1}) {
       const at::Tensor data = torch::arange(length).unsqueeze(1);
       const at::Tensor part = accelerator.split_between_processes(data, true);
-      require(part.size(0) == rounded_up(length, world), "the number of rows of a process");
+      require(part.size(0) == round_up(length, world), "the number of rows of a process");
       require(at::equal(accelerator.gather(part).narrow(0, 0, length), data),
               "the gathered results");
     }
   });
 }
 
-TEST_CASE("script: of a length that cannot be divided the first processes have one item more") {
+TEST_CASE("script: the first processes get one item more of a length that is not divisible") {
   // test_split_between_processes_evenly
   in_each_world([] {
     Accelerator accelerator;

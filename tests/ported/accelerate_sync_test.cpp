@@ -15,7 +15,7 @@
 namespace ported_accelerate_sync_test {
 
 using namespace hasten;
-using namespace hasten::forked;
+using namespace hasten::multiprocess_checks;
 using namespace hasten::ported;
 
 namespace {
@@ -99,7 +99,7 @@ TEST_CASE("sync: gradients are exchanged outside no_sync only") {
   });
 }
 
-TEST_CASE("sync: of several backward passes the one with trigger_sync_in_backward exchanges") {
+TEST_CASE("sync: only the backward pass with trigger_sync_in_backward exchanges gradients") {
   // test_distributed_sync_multiple_fwd
   debug_launcher([] {
     Accelerator accelerator;
@@ -165,7 +165,7 @@ TEST_CASE("sync: a window's gradients are those of its whole batches in one proc
                     str("gradients in iteration ", iteration, ", split ", split, ", dispatch ",
                         dispatch, ", sync_each_batch ", sync_each_batch));
             if (!closes) continue;
-            accelerator.stepped();
+            accelerator.mark_gradients_used();
             reference.zero_grad();
             net->zero_grad();
           }
@@ -225,7 +225,7 @@ TEST_CASE("sync: windows with an optimizer and a schedule train as one process d
   }
 }
 
-TEST_CASE("sync: a loop inside a loop leaves the end of the outer data where it is") {
+TEST_CASE("sync: an inner loop does not move the end of the outer loader") {
   // test_dataloader_break
   for (const int world : {1, 2}) {
     debug_launcher(

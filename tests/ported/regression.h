@@ -12,7 +12,7 @@
 #include "hasten/accelerator.h"
 #include "hasten/base/text.h"
 #include "hasten/data/column_dataset.h"
-#include "unit/prepare/forked.h"
+#include "unit/prepare/multiprocess_checks.h"
 
 namespace hasten::ported {
 
@@ -41,7 +41,7 @@ inline at::Tensor mse(const at::Tensor& out, const at::Tensor& target) {
 inline void require_same_on_all_ranks(const Accelerator& accelerator, const at::Tensor& tensor,
                                       const std::string& what) {
   const at::Tensor all = accelerator.group().gather(tensor.detach().flatten().unsqueeze(0));
-  forked::require(at::equal(all, all[0].unsqueeze(0).expand_as(all)), what);
+  multiprocess_checks::require(at::equal(all, all[0].unsqueeze(0).expand_as(all)), what);
 }
 
 // The rows 0 to count - 1, as a map dataset and as a stream.

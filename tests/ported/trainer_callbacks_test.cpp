@@ -127,7 +127,7 @@ TEST_CASE("callbacks: an epoch is saved once") {
 
 namespace {
 
-struct StopOnce : TrainerCallback {
+struct StopOnceCallback : TrainerCallback {
   void on_step_end(const TrainerEvent&, TrainerControl& control, double) override {
     ++steps;
     if (!std::exchange(has_stopped, true)) control.should_training_stop = true;
@@ -138,14 +138,14 @@ struct StopOnce : TrainerCallback {
 
 }  // namespace
 
-TEST_CASE("callbacks: one may stop a run, and the next run begins without the request") {
+TEST_CASE("callbacks: a callback may stop a run, and the next run ignores that request") {
   // test_callback_can_stop_training, test_callback_receives_control_flags, TrainerControlTest
   const Folder folder;
   TrainingArguments args = arguments_of(folder);
   args.max_steps = 10;
   args.logging_steps = 1;
   args.save_strategy = SaveStrategy::no;
-  const auto stop = std::make_shared<StopOnce>();
+  const auto stop = std::make_shared<StopOnceCallback>();
   TrainerParts parts = parts_of();
   parts.callbacks = {stop};
   Trainer trainer(line(), args, parts);
@@ -164,9 +164,9 @@ TEST_CASE("callbacks: one may stop a run, and the next run begins without the re
 namespace {
 
 // Keeps a number that comes from the program or from the checkpoint.
-struct Keeper : TrainerCallback {
-  explicit Keeper(double value) : value(value) {}
-  std::string name() const override { return "Keeper"; }
+struct StatefulCallback : TrainerCallback {
+  explicit StatefulCallback(double value) : value(value) {}
+  std::string name() const override { return "StatefulCallback"; }
   std::map<std::string, double> attributes() const override { return {{"my_value", value}}; }
   void restore(const std::map<std::string, double>& attributes) override {
     value = attributes.at("my_value");
@@ -195,8 +195,8 @@ TEST_CASE("callbacks: a checkpoint keeps the attributes of each callback, also o
   TrainingArguments args = four_steps(folder);
   const auto run = [&](double first_value, double second_value) {
     const auto early = std::make_shared<EarlyStoppingCallback>(9, 0.2);
-    const auto first = std::make_shared<Keeper>(first_value),
-               second = std::make_shared<Keeper>(second_value);
+    const auto first = std::make_shared<StatefulCallback>(first_value),
+               second = std::make_shared<StatefulCallback>(second_value);
     TrainerParts parts = parts_of();
     parts.callbacks = {std::make_shared<Recorder>(), early, first, second};
     Trainer(line(), args, parts).train();

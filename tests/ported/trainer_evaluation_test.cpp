@@ -188,8 +188,7 @@ struct Outputs {
 
 }  // namespace
 
-TEST_CASE(
-    "evaluation: outputs of several shapes are joined and padded, with a number for a batch") {
+TEST_CASE("evaluation: outputs of several shapes and one number per batch are concatenated") {
   // test_eval_loop_container, test_pad_and_concatenate_with_1d
   const Folder folder;
   Trainer trainer(std::make_shared<Echo>(), arguments_of(folder), {});
@@ -241,19 +240,20 @@ TEST_CASE("evaluation: four processes have the predictions of all rows, in order
         Trainer trainer(std::make_shared<Echo>(), args, {.log_sink = [](std::string_view) {}});
         const PredictionOutput out = trainer.predict(TrainerDataset(Predictions()));
         const at::Tensor expected = Predictions::values();
-        forked::require(at::equal(out.other_predictions.at("all"), expected), "all");
-        forked::require(
+        multiprocess_checks::require(at::equal(out.other_predictions.at("all"), expected), "all");
+        multiprocess_checks::require(
             at::equal(out.other_predictions.at("nested"), at::stack({expected, expected}, 1)),
             "nested");
-        forked::require(out.other_predictions.at("call").size(0) == 21, "the numbers of batches");
+        multiprocess_checks::require(out.other_predictions.at("call").size(0) == 21,
+                                     "the numbers of batches");
         for (const at::Tensor& padded : {out.other_predictions.at("shorter"), out.label_ids}) {
           for (std::int64_t row = 0; row < 21; ++row) {
             const std::int64_t length = Predictions::length(row);
-            forked::require(
+            multiprocess_checks::require(
                 at::equal(padded[row].slice(0, 0, length), expected[row].slice(0, 0, length)),
                 str("row ", row));
-            forked::require(padded[row].slice(0, length).eq(-100).all().item<bool>(),
-                            str("the padding of row ", row));
+            multiprocess_checks::require(padded[row].slice(0, length).eq(-100).all().item<bool>(),
+                                         str("the padding of row ", row));
           }
         }
       },

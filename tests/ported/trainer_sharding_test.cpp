@@ -15,7 +15,7 @@
 namespace ported_trainer_sharding_test {
 
 using namespace hasten;
-using namespace hasten::forked;
+using namespace hasten::multiprocess_checks;
 using namespace hasten::ported;
 
 namespace {
@@ -25,7 +25,7 @@ using Rows = std::vector<std::int64_t>;
 // Requires that the processes together read the rows 0, 1, 2, ... to the end, batch by batch.
 // Without drop_last, they begin again at 0 until all batches are full.
 template <class Dataset>
-void require_shares(std::int64_t count, std::int64_t batch_size, bool drop_last) {
+void require_shards(std::int64_t count, std::int64_t batch_size, bool drop_last) {
   Accelerator accelerator;
   const std::int64_t step = batch_size * accelerator.process().num_processes;
   auto raw = make_loader(Dataset{count}, {.batch_size = batch_size, .drop_last = drop_last});
@@ -46,15 +46,15 @@ void require_shares(std::int64_t count, std::int64_t batch_size, bool drop_last)
 
 }  // namespace
 
-TEST_CASE("shares: the processes read the rows in turn, and begin again to fill the last step") {
+TEST_CASE("sharding: the processes read the rows in turn, and start over to fill the last step") {
   // test_iterable_dataset_shard, test_iterable_dataset_shard_with_length, test_shard_sampler
   for (const int world : {2, 3}) {
     debug_launcher(
         [] {
           for (const std::int64_t count : {57, 64, 100, 123}) {
             for (const bool drop_last : {true, false}) {
-              require_shares<NumberRows>(count, 4, drop_last);
-              require_shares<NumberStream>(count, 4, drop_last);
+              require_shards<NumberRows>(count, 4, drop_last);
+              require_shards<NumberStream>(count, 4, drop_last);
             }
           }
         },
@@ -62,17 +62,17 @@ TEST_CASE("shares: the processes read the rows in turn, and begin again to fill 
   }
 }
 
-TEST_CASE("shares: rows in their order come once, and those that fill the last step come again") {
+TEST_CASE("sharding: rows in their order come once, and those that fill the last step come again") {
   // test_sequential_distributed_sampler
   debug_launcher([] {
     for (const std::int64_t count : {23, 64, 123}) {
       for (const std::int64_t batch_size : {1, 16})
-        require_shares<NumberRows>(count, batch_size, /*drop_last=*/false);
+        require_shards<NumberRows>(count, batch_size, /*drop_last=*/false);
     }
   });
 }
 
-TEST_CASE("shares: shuffled rows come once, and those that fill the last step come again") {
+TEST_CASE("sharding: shuffled rows come once, and those that fill the last step come again") {
   // test_distributed_sampler_with_loop
   debug_launcher([] {
     Accelerator accelerator;
@@ -96,7 +96,7 @@ TEST_CASE("shares: shuffled rows come once, and those that fill the last step co
   });
 }
 
-TEST_CASE("shares: rows that are grouped by length come once, the longest first") {
+TEST_CASE("sharding: rows that are grouped by length come once, the longest first") {
   // test_group_by_length, test_distributed_length_grouped
   for (const int world : {1, 2}) {
     debug_launcher(

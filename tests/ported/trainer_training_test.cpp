@@ -16,7 +16,7 @@
 namespace ported_trainer_training_test {
 
 using namespace hasten;
-using namespace hasten::forked;
+using namespace hasten::multiprocess_checks;
 using namespace hasten::ported;
 
 namespace {

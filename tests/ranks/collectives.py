@@ -49,8 +49,8 @@ for token in ({}, {"HASTEN_JOB_TOKEN": "0123456789abcdef0123456789abcdef"}):
         check_ranks("mpirun" + suffix, 3, "Open MPI", ["mpirun.openmpi", "--oversubscribe", "-n", 3, PROGRAM], **token)
     if is_installed("MPICH", "mpiexec.hydra"):
         check_ranks("mpiexec" + suffix, 3, "PMI", ["mpiexec.hydra", "-n", 3, PROGRAM], **token)
-peer = os.environ.get("HASTEN_REFERENCE_PYTHON", "")
-torchrun = pathlib.Path(peer).parent / "torchrun" if peer else None
+reference_python = os.environ.get("HASTEN_REFERENCE_PYTHON", "")
+torchrun = pathlib.Path(reference_python).parent / "torchrun" if reference_python else None
 if is_installed("torchrun", torchrun):
     check_ranks("torchrun", 2, "torchrun", [torchrun, "--nproc_per_node", 2, "--no-python", PROGRAM])
     check_ranks("torchrun's store", 2, "torchrun", [torchrun, "--standalone", "--nproc_per_node", 2, "--no-python", PROGRAM])

@@ -100,7 +100,7 @@ def check_equal(what, result, expected):
     check(not differing, f"{what}: logs, hash chain (with all weights) and states are equal", f"different: {differing}\n{result['log']}\n{expected['log']}")
 
 
-def refused(what, done, code, text):
+def check_refused(what, done, code, text):
     check(done.returncode in (2, 3) and f"error[{code}]" in done.stderr and text in done.stderr, f"{what} is refused", done.stderr[-2000:])
 
 
@@ -130,11 +130,11 @@ def on_cpu():
     for words, code, text in ((["--elastic_ranks", 2], "checkpoint.elastic", "expected 4, as in the checkpoint"),
                               (["--elastic_ranks", 0], "checkpoint.elastic", "expected 4, as in the checkpoint"),
                               (["--num_threads", 2], "checkpoint.elastic", "got 2, expected 1, as in the checkpoint")):
-        refused(" ".join(map(str, words)), launch(1, words_of("moving", data, *words, "--resume_from_checkpoint", "true", "--max_steps", 12)), code, text)
-    refused("a number of processes that does not divide it", launch(3, words_of("no", data)), "prepare.elastic", "expected a multiple of 3, the number of processes")
-    refused("a number that is no power of two", launch(1, words_of("no", data, "--elastic_ranks", 6)), "config.out-of-range", "expected 0, or a power of two")
-    refused("lbfgs", launch(1, words_of("no", data, "--optim", "lbfgs", "--gradient_accumulation_steps", 1)), "config.contradiction", "elastic_ranks and optim lbfgs")
-    refused("buffers of each process", launch(1, words_of("no", data, "--ddp_broadcast_buffers", "false")), "prepare.elastic", "broadcast_buffers = false")
+        check_refused(" ".join(map(str, words)), launch(1, words_of("moving", data, *words, "--resume_from_checkpoint", "true", "--max_steps", 12)), code, text)
+    check_refused("a number of processes that does not divide it", launch(3, words_of("no", data)), "prepare.elastic", "expected a multiple of 3, the number of processes")
+    check_refused("a number that is no power of two", launch(1, words_of("no", data, "--elastic_ranks", 6)), "config.out-of-range", "expected 0, or a power of two")
+    check_refused("lbfgs", launch(1, words_of("no", data, "--optim", "lbfgs", "--gradient_accumulation_steps", 1)), "config.contradiction", "elastic_ranks and optim lbfgs")
+    check_refused("buffers of each process", launch(1, words_of("no", data, "--ddp_broadcast_buffers", "false")), "prepare.elastic", "broadcast_buffers = false")
     check(not (FOLDER / "no").exists() or not any((FOLDER / "no").iterdir()), "a refused run writes nothing")
 
 
@@ -161,7 +161,7 @@ def exported_program():
     ids = [[draw.randint(0, 10) for _ in range(6)] for _ in range(46)]
     write_rows(data, {"input_ids": ids, "attention_mask": [[1] * 6 for _ in ids], "labels": [sum(row) % 3 for row in ids]})
     words = ["--data", data, "--eval_strategy", "no", "--gradient_accumulation_steps", 1]
-    refused("a last step that leaves a virtual rank too few rows", launch(1, words_of("no", words, model=model)), "exported.inputs", "set --dataloader_drop_last")
+    check_refused("a last step that leaves a virtual rank too few rows", launch(1, words_of("no", words, model=model)), "exported.inputs", "set --dataloader_drop_last")
     whole = train("exported4", 4, words, "--dataloader_drop_last", model=model)[0]
     check_equal("an exported program in 1 process", train("exported1", 1, words, "--dataloader_drop_last", model=model)[0], whole)
 
@@ -172,10 +172,10 @@ def estimate():
         done = subprocess.run([str(word) for word in [HASTEN, "estimate", FOLDER / "model", "--batch", 2, "--seq", 12, "--elastic_ranks", virtual, "--json", *words]],
                               env=CLEAN, capture_output=True, text=True, timeout=100)
         found = json.loads(done.stdout)["memory"]
-        return {key: found[key] for key in ("peak", "most", "before", "after", "trained_parameters")}
+        return {key: found[key] for key in ("peak", "max_bytes", "before", "after", "trained_parameters")}
     for virtual, gradients in ((2, 2), (4, 3), (8, 4)):
         predicted = memory(virtual)
-        check(predicted["most"]["gradients"] == gradients * 4 * predicted["trained_parameters"], f"{virtual} virtual ranks have {gradients} gradients", str(predicted))
+        check(predicted["max_bytes"]["gradients"] == gradients * 4 * predicted["trained_parameters"], f"{virtual} virtual ranks have {gradients} gradients", str(predicted))
     check(memory(4) == memory(4, "--measure"), "the estimate equals the measurement")
 
 

@@ -149,9 +149,10 @@ void require(bool holds, const std::string& what) {
 }
 
 // A Trainer and the fault that its parts share.
-struct Subject {
-  Subject(const std::string& folder, std::int64_t rank, const TrainerDataset& eval, bool adds_up,
-          const std::shared_ptr<Fault>& fault, const std::string& sharing, std::int64_t workers)
+struct TrainerUnderTest {
+  TrainerUnderTest(const std::string& folder, std::int64_t rank, const TrainerDataset& eval,
+                   bool adds_up, const std::shared_ptr<Fault>& fault, const std::string& sharing,
+                   std::int64_t workers)
       : rank(rank),
         fault(fault),
         trainer(
@@ -210,14 +211,14 @@ struct Subject {
 
 void run(const std::string& folder, std::int64_t rank) {
   const auto fault = std::make_shared<Fault>(rank);
-  const auto subject = [&](const TrainerDataset& eval, bool adds_up,
-                           const std::string& sharing = "", std::int64_t workers = 0) {
-    return std::make_unique<Subject>(folder, rank, eval, adds_up, fault, sharing, workers);
+  const auto make_trainer = [&](const TrainerDataset& eval, bool adds_up,
+                                const std::string& sharing = "", std::int64_t workers = 0) {
+    return std::make_unique<TrainerUnderTest>(folder, rank, eval, adds_up, fault, sharing, workers);
   };
   const TrainerDataset rows(Rows{fault});
-  const auto evaluates = [](Subject& of) { return [&of] { of.trainer.evaluate(); }; };
+  const auto evaluates = [](TrainerUnderTest& of) { return [&of] { of.trainer.evaluate(); }; };
   for (const bool adds_up : {true, false}) {
-    const auto plain = subject(rows, adds_up);
+    const auto plain = make_trainer(rows, adds_up);
     const std::string kind = adds_up ? "counts" : "all rows";
     for (const char* place : {"model", "reset", "add", "compute", "on_evaluate_begin",
                               "on_prediction_step", "on_evaluate", "get_eval_dataloader"})
@@ -231,11 +232,11 @@ void run(const std::string& folder, std::int64_t rank) {
     plain->check("prediction, " + kind, "data", "data.batch",
                  [&] { plain->trainer.predict(rows); });
   }
-  const auto workers = subject(rows, true, "", 2);
+  const auto workers = make_trainer(rows, true, "", 2);
   workers->check("evaluation with workers", "data", "data.batch", evaluates(*workers));
   for (const char* sharing : {"", R"(, "accelerator_config": {"dispatch_batches": false})"}) {
     for (const bool adds_up : {true, false}) {
-      const auto stream = subject(TrainerDataset(Stream()), adds_up, sharing);
+      const auto stream = make_trainer(TrainerDataset(Stream()), adds_up, sharing);
       for (const char* place : {"model", "add", "on_prediction_step"})
         stream->check(str("evaluation of a stream", sharing), place, "", evaluates(*stream));
     }
@@ -244,10 +245,10 @@ void run(const std::string& folder, std::int64_t rank) {
 
 }  // namespace
 
-int main(int count, char** words) {
+int main(int argc, char** argv) {
   try {
-    if (count != 2) throw std::logic_error("usage: evaluation OUTPUT-FOLDER");
-    run(words[1], worker_of(config::whole_environment()).rank);
+    if (argc != 2) throw std::logic_error("usage: evaluation OUTPUT-FOLDER");
+    run(argv[1], worker_of(config::whole_environment()).rank);
     return 0;
   } catch (const std::exception& error) {
     std::fprintf(stderr, "error: %s\n", error.what());

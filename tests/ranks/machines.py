@@ -192,7 +192,7 @@ def collectives_over_machines(machines):
     ranks[0].communicate()
 
 
-def strangers(machines):
+def unauthorized_clients(machines):
     sleeper = program(PRINT_RANK + "sleep 6\n")
     job = [Launch(machines, rank, *static(2, rank), sleeper) for rank in range(2)]
     check(all(launch.prints("rank") for launch in job), "a job is running", *(launch.text for launch in job))
@@ -212,11 +212,11 @@ def strangers(machines):
         "for i in range(50):\n"
         "    s = socket.create_connection(('10.77.0.1', 29500), 2); s.sendall(os.urandom(300)); s.close()\n"
         "idle = [socket.create_connection(('10.77.0.1', 29500), 2) for i in range(300)]\n")]), capture_output=True, text=True, timeout=30)
-    check(noise.returncode == 0, "a stranger sends noise and holds hundreds of silent connections", noise.stderr)
+    check(noise.returncode == 0, "an unauthorized client sends noise and holds hundreds of silent connections", noise.stderr)
     check([launch.end() for launch in job] == [0, 0], "none of them disturbs the job", *(launch.text for launch in job))
 
 
-def another_program_first(machines):
+def different_program(machines):
     job = [Launch(machines, 0, *static(2, 0), program("exit 0\n"))]
     time.sleep(0.3)
     other = Launch(machines, 1, *static(2, 1), program("exit 0 # other\n"))
@@ -308,7 +308,7 @@ def preempted(machines):
     (FOLDER / "go").unlink()
 
 
-def saver():
+def saving_program():
     """Returns a program for ranks that save for $SAVES seconds at the first SIGTERM, and end at once at a second one."""
     return program(f"""exec {sys.executable} -uc '
 import os, signal, time
@@ -330,7 +330,7 @@ print("saved")
 def saving_while_leaving(machines):
     """Ranks have grace_period to save, no matter what happens to the other machines in the meantime, and get only one signal."""
     def job(seconds, words):
-        ranks = saver()
+        ranks = saving_program()
         return [Launch(machines, i, *words(i), "--grace_period", 20, ranks, SAVES=str(seconds[i])) for i in range(2)]
     # The ranks of node1 save for three times keep_alive_timeout. On a busy machine a launcher may not run for more than a second.
     one = job((0, 9), lambda _: [*elastic("1:2"), "--rdzv_conf", "last_call_timeout=1,keep_alive_timeout=3"])
@@ -386,7 +386,7 @@ def cannot_start(machines):
               f"both launchers end after {max(launch.ended_after for launch in launches):.1f} s", launches[1].text)
 
 
-def reason_at_once(machines):
+def stop_reason_is_reported(machines):
     """The reason for stopping the ranks is reported before the next round."""
     launches = [Launch(machines, i, *static(2, i), "--max_restarts", 1, program(PRINT_RANK + "exec sleep 60\n")) for i in range(2)]
     check(all(launch.prints("of 2, local", 30) for launch in launches), "two machines are running", *(l.text for l in launches))
@@ -412,7 +412,7 @@ def spare_machine(machines):
     (FOLDER / "go").unlink()
 
 
-def cut_off(machines):
+def disconnected_machine(machines):
     sleeper = program("exec sleep 77\n")
     launches = [Launch(machines, i, *elastic("3"), sleeper) for i in range(3)]
     time.sleep(1.5)
@@ -426,7 +426,7 @@ def cut_off(machines):
     check(launches[2].end(40) == 1 and "is lost: it sends no messages" in launches[2].text, "it ends when it finds no coordinator", launches[2].text)
 
 
-def cut_and_back(machines):
+def reconnecting_machine(machines):
     """A disconnected launcher returns to its place in the job, and its ranks continue in the meantime."""
     for what, timeout, restarts, seconds, attempt in (("still counts it", 60, 0, 4, 0), ("has given it up", 2, 1, 6, 1)):
         waits = program(PRINT_RANK + f"while [ ! -e {FOLDER}/go ]; do sleep 0.05; done\n")
@@ -485,7 +485,7 @@ def dead_name_server(machines):
     shutil.rmtree(settings)
 
 
-def all_places_held(machines):
+def all_connections_occupied(machines):
     """If a machine outside the job holds all connections, a launcher is delayed, but not refused."""
     first = Launch(machines, 0, *static(2, 0), program("exit 0\n"))
     check(first.prints("waiting at"), "a launcher waits for another one", first.text)
@@ -500,7 +500,7 @@ def all_places_held(machines):
     idle.communicate()
 
 
-def killed_host(machines):
+def killed_coordinator_host(machines):
     sleeper = program("sleep 88 &\nexec sleep 88\n")
     launches = [Launch(machines, i, *static(2, i), sleeper) for i in range(2)]
     time.sleep(1)
@@ -511,7 +511,7 @@ def killed_host(machines):
     check(have_ended(88, 2), f"no process remains, {time.monotonic() - began:.2f} s after the kill")
 
 
-def wrong_places(machines):
+def bad_endpoints(machines):
     ranks = program(PRINT_RANK)
     unknown_host = pathlib.Path(f"/etc/netns/{machines.names[1]}/nsswitch.conf")  # ip netns mounts this file over the machine's own
     unknown_host.parent.mkdir(parents=True)
@@ -572,7 +572,7 @@ def capture_traffic(machines, *words):
 TENSORS = [struct.pack("<6q", *range(100, 106)), struct.pack("<6d", *range(100, 106))]
 
 
-def nothing_readable(machines):
+def encrypted_traffic(machines):
     """The traffic between two machines contains no secrets in plain text."""
     seen = capture_traffic(machines)
     for word in (TOKEN.encode(), b"machine_rank", b"attempt 0/", b"gloo/", b"world_size", b"node1"):
@@ -594,7 +594,7 @@ def listening_ports(machines, machine):
     return {int(fields[1].rpartition(":")[2], 16) for fields in map(str.split, table.splitlines()) if fields[3] == "0A"}
 
 
-def ten_thousand_strangers(machines):
+def connection_flood(machines):
     """A machine outside the job connects to every listener, before, during and after the rendezvous."""
     over, made = threading.Event(), [0]
 
@@ -602,16 +602,16 @@ def ten_thousand_strangers(machines):
         enter(machines.names[2])
         sockets = []
         while not over.is_set():
-            places = [(f"10.77.0.{machine + 1}", port) for machine in range(2) for port in listening_ports(machines, machine)]
-            for place in places * 100:
-                stranger = socket.socket()
-                stranger.setblocking(False)
-                stranger.connect_ex(place)
-                sockets.append(stranger)
+            addresses = [(f"10.77.0.{machine + 1}", port) for machine in range(2) for port in listening_ports(machines, machine)]
+            for address in addresses * 100:
+                client = socket.socket()
+                client.setblocking(False)
+                client.connect_ex(address)
+                sockets.append(client)
                 made[0] += 1
                 if made[0] % 2:
                     try:
-                        stranger.send(os.urandom(8))
+                        client.send(os.urandom(8))
                     except OSError:
                         pass
             while len(sockets) > 500:
@@ -626,7 +626,7 @@ def ten_thousand_strangers(machines):
     codes = [launch.end(100) for launch in launches]
     over.set()
     attacker.join()
-    check(codes == [0, 0], f"{made[0]} connections of a stranger change nothing", *(launch.text for launch in launches))
+    check(codes == [0, 0], f"{made[0]} connections of an unauthorized client change nothing", *(launch.text for launch in launches))
     runs = [Launch(machines, rank, *static(2, rank), COLLECTIVES, 2000) for rank in range(2)]
     time.sleep(1.5)  # by then all ranks are connected, and they still run
     check(listening_ports(machines, 1) == set(), "no rank listens once all are connected", str(listening_ports(machines, 1)))
@@ -649,9 +649,10 @@ def hasten_test(machines):
     check("missing: machine_rank 1" in tests[0].text and "FAIL start" in tests[0].text, "the other one names the missing machine", tests[0].text)
 
 
-CASES = [static_machines, collectives_over_machines, strangers, another_program_first, failure, restart, elastic_machines, leaving,
-         preempted, saving_while_leaving, silent_while_leaving, cannot_start, reason_at_once, spare_machine, cut_off, cut_and_back,
-         suspended, killed_host, dead_name_server, all_places_held, wrong_places, nothing_readable, ten_thousand_strangers, hasten_test]
+CASES = [static_machines, collectives_over_machines, unauthorized_clients, different_program, failure, restart, elastic_machines, leaving, preempted,
+         saving_while_leaving, silent_while_leaving, cannot_start, stop_reason_is_reported, spare_machine, disconnected_machine,
+         reconnecting_machine, suspended, killed_coordinator_host, dead_name_server, all_connections_occupied, bad_endpoints, encrypted_traffic,
+         connection_flood, hasten_test]
 
 
 def main():

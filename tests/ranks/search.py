@@ -37,7 +37,7 @@ def journal(name):
     return {trial["trial"]: trial for trial in trials}
 
 
-def await_true(what, question):
+def wait_until(what, question):
     end = time.monotonic() + LIMIT
     while not question() and time.monotonic() < end:
         time.sleep(0.02)
@@ -85,7 +85,7 @@ def main():
     # Ctrl-C stops two trials that would train for hours.
     hours = 10_000_000
     process = start("interrupted", "--n_trials", "4", "--n_jobs", "2", max_steps=hours)
-    await_true("two trials evaluate", lambda: evaluations("interrupted", 0) and evaluations("interrupted", 1))
+    wait_until("two trials evaluate", lambda: evaluations("interrupted", 0) and evaluations("interrupted", 1))
     process.send_signal(signal.SIGINT)
     code, output = end(process)
     check(code == 130, f"Ctrl-C: exit code {code}", output)
@@ -96,12 +96,12 @@ def main():
 
     # A search that is killed stops its runs. They hold its lock, so that no other search begins before they have ended.
     process = start("killed", "--n_trials", "2", max_steps=hours)
-    await_true("a trial evaluates", lambda: evaluations("killed", 0))
+    wait_until("a trial evaluates", lambda: evaluations("killed", 0))
     files = [os.readlink(file) for run in runs_of("killed") for file in pathlib.Path(f"/proc/{run}/fd").iterdir()]
     check(str(FOLDER / "killed") in files, "the run holds the lock of the search", files)
     process.kill()
     end(process)
-    await_true("the run of a killed search ends", lambda: runs_of("killed") == [])
+    wait_until("the run of a killed search ends", lambda: runs_of("killed") == [])
     lock = os.open(FOLDER / "killed", os.O_RDONLY)
     fcntl.flock(lock, fcntl.LOCK_EX)
     code, output = end(start("killed", "--n_trials", "2", max_steps=hours))
@@ -110,10 +110,10 @@ def main():
 
     # A search that is continued after its first trial has the same trials as a search that was never stopped.
     process = start("continued", "--n_trials", "4", "--pruner", "none")
-    await_true("a trial ends", lambda: (FOLDER / "continued/journal.jsonl").exists() and len(journal("continued")) > 0)
+    wait_until("a trial ends", lambda: (FOLDER / "continued/journal.jsonl").exists() and len(journal("continued")) > 0)
     process.kill()
     end(process)
-    await_true("the run of a killed search ends", lambda: runs_of("continued") == [])
+    wait_until("the run of a killed search ends", lambda: runs_of("continued") == [])
     before = journal("continued")
     code, output = end(start("continued", "--n_trials", "4", "--pruner", "none"))
     after = journal("continued")

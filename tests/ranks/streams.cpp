@@ -58,7 +58,7 @@ struct Numbers {
 
 // Part 0 has the first four rows. The other parts divide the remaining rows equally; the last part
 // also has the rows that are left over.
-struct DividedNumbers : Numbers {
+struct ShardedNumbers : Numbers {
   using Numbers::Numbers;
   const std::int64_t total = count;
   void shard(std::int64_t num_shards, std::int64_t index) {
@@ -134,11 +134,11 @@ void run(const Options& options, const TrainingArguments& args, std::int64_t ran
 
 }  // namespace
 
-int main(int count, char** words) {
+int main(int argc, char** argv) {
   try {
     const std::int64_t rank = worker_of(config::whole_environment()).rank;
     Options options;
-    nlohmann::json arguments = {{"output_dir", words[1]},
+    nlohmann::json arguments = {{"output_dir", argv[1]},
                                 {"use_cpu", true},
                                 {"logging_steps", 1},
                                 {"disable_tqdm", true},
@@ -146,8 +146,8 @@ int main(int count, char** words) {
     const std::map<std::string, std::int64_t*> numbers = {{"rows", &options.rows},
                                                           {"short_rank", &options.short_rank},
                                                           {"failing_rank", &options.failing_rank}};
-    for (int i = 3; i < count; ++i) {
-      const std::string word = words[i], name = word.substr(0, word.find('=')),
+    for (int i = 3; i < argc; ++i) {
+      const std::string word = argv[i], name = word.substr(0, word.find('=')),
                         value = word.substr(word.find('=') + 1);
       if (numbers.contains(name)) {
         *numbers.at(name) = std::stoll(value);
@@ -161,11 +161,11 @@ int main(int count, char** words) {
     }
     const TrainingArguments args = training_arguments_from_json(arguments.dump());
     if (options.parts) {
-      run<DividedNumbers>(options, args, rank, words[2]);
+      run<ShardedNumbers>(options, args, rank, argv[2]);
     } else if (options.sized && rank == 0) {
-      run<SizedNumbers>(options, args, rank, words[2]);
+      run<SizedNumbers>(options, args, rank, argv[2]);
     } else {
-      run<Numbers>(options, args, rank, words[2]);
+      run<Numbers>(options, args, rank, argv[2]);
     }
     return 0;
   } catch (const Error& error) {

@@ -57,7 +57,7 @@ def check_whole(what, result, reference, limit=CLOSE):
     check(result["predicted"] == list(range(ROWS)), f"{what}: each row is predicted once, in order", result["predicted"])
 
 
-def one_curve():
+def same_loss_curve():
     words = ["max_steps=11", "gradient_accumulation_steps=2"]
     single = run("single", 1, 6, *words)
     check(single["steps"] == 11 and len(losses(single)) == 11, "one process makes 11 steps")
@@ -146,7 +146,7 @@ def streams_that_differ():
 
 
 try:
-    one_curve()
+    same_loss_curve()
     size_of_main_process()
     resuming()
     parts()

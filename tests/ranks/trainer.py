@@ -93,7 +93,7 @@ def check_same(what, run, reference, limit=CLOSE):
           "\n".join(f"{a}\n{b}" for a, b in zip(run[0], reference[0]) if log_difference([a], [b]) > limit))
 
 
-def one_curve(kind, model, with_gaps):
+def same_loss_curve(kind, model, with_gaps):
     """Trains on 403 rows in steps of 8: the last step of an epoch has three rows, too few for four processes."""
     data, unseen = FOLDER / f"{kind}.safetensors", FOLDER / f"{kind}_eval.safetensors"
     write_rows(data, texts(403, 1, with_gaps))
@@ -139,7 +139,7 @@ def checkpoints(model, data):
         for processes in changes:
             log, folder = train("resumed", processes, 8 // processes, start, data, *words, "--resume_from_checkpoint", whole[1] / "checkpoint-9")
             check_same(f"{processes} processes continue from the checkpoint of 2", (log, folder), whole, 0 if processes == 2 else CLOSE)
-    going_back(model, data, words)
+    resume_from_earlier_checkpoint(model, data, words)
     other = train("other", 2, 4, dropping, data, *words, "--seed", 43)
     check(log_difference(other[0], train("other1", 1, 8, dropping, data, *words, "--seed", 43)[0]) > 1e-3, "dropout differs between processes")
     done = launch(2, ["--use_cpu", "--model", model, "--data", data, "--output_dir", FOLDER / "no", "--per_device_train_batch_size", 8,
@@ -148,7 +148,7 @@ def checkpoints(model, data):
           "another batch size is refused", done.stderr)
 
 
-def going_back(model, data, words):
+def resume_from_earlier_checkpoint(model, data, words):
     """Two processes resume from an earlier checkpoint of the folder that they write to, and abandon the later ones."""
     folder = train("back", 2, 4, model, data, *words)[1]
     (folder / ".checkpoint-18.partial-999999999").mkdir()  # from another machine, where it may still be running
@@ -191,7 +191,7 @@ def on_tpu(model, engine, plugin):
     data, unseen = FOLDER / "rows.safetensors", FOLDER / "unseen.safetensors"
     write_rows(data, texts(75, 1, with_gaps=True))
     write_rows(unseen, texts(37, 2, with_gaps=True))
-    environment = {"ACCELERATE_USE_TPU": "true", "TPU_LIBRARY_PATH": str(plugin), "PYTHONPATH": str(engine), "HASTEN_TEST_TOGETHER": str(FOLDER),
+    environment = {"ACCELERATE_USE_TPU": "true", "TPU_LIBRARY_PATH": str(plugin), "PYTHONPATH": str(engine), "HASTEN_TEST_EXCHANGE_FOLDER": str(FOLDER),
                    "HASTEN_TEST_ENGINE": f"{engine}/lammps_jax_pjrt_cpu/pjrt_c_api_cpu_plugin.so"}
     words = ["--eval_data", unseen, "--max_steps", 20, "--eval_strategy", "steps", "--eval_steps", 12, "--per_device_eval_batch_size", 5,
              "--save_strategy", "no", "--do_train", "--do_predict", "--include_num_input_tokens_seen", "all", "--attn_implementation", "eager"]
@@ -222,8 +222,8 @@ def exported_program():
 
 
 def on_cpu():
-    rows = one_curve("labels", MODEL, with_gaps=False)
-    one_curve("gaps", MODEL, with_gaps=True)
+    rows = same_loss_curve("labels", MODEL, with_gaps=False)
+    same_loss_curve("gaps", MODEL, with_gaps=True)
     windows(MODEL)
     checkpoints(MODEL, rows)
     failure_of_main_process(MODEL, rows)

@@ -1,11 +1,11 @@
 // The parts of a dry TPU that need no plugin: sizes in tiles, a compiled program's shapes, and the
-// account of memory.
+// memory tracker.
 #include <doctest/doctest.h>
 
 #include <protozero/pbf_writer.hpp>
 #include <string>
 
-#include "tpu/module/dry/account.h"
+#include "tpu/module/dry/device_memory_tracker.h"
 #include "tpu/module/dry/module.h"
 
 namespace tpu_dry_parts_test {
@@ -109,24 +109,25 @@ TEST_CASE("dry tpu: a compiled program has the layouts of its arguments and resu
 }
 
 TEST_CASE(
-    "dry tpu: the account adds tensors, temporaries and code, and keeps the peak of each phase") {
-  Account account;
-  account.add(1000);
-  account.load(50);
-  account.enter("forward");
-  account.run("a", {.results = 300, .temporaries = 70});
-  account.run("b", {.results = 0, .temporaries = 10, .released_arguments = 200});
-  account.enter("backward");
-  account.add(5);
-  account.unload(50);
-  account.remove(1000);
+    "dry tpu: the memory tracker adds tensors, temporaries and code, and has each phase's peak") {
+  DeviceMemoryTracker device_memory_tracker;
+  device_memory_tracker.add(1000);
+  device_memory_tracker.load(50);
+  device_memory_tracker.enter("forward");
+  device_memory_tracker.run("a", {.results = 300, .temporaries = 70});
+  device_memory_tracker.run("b", {.results = 0, .temporaries = 10, .released_arguments = 200});
+  device_memory_tracker.enter("backward");
+  device_memory_tracker.add(5);
+  device_memory_tracker.unload(50);
+  device_memory_tracker.remove(1000);
 
-  CHECK(account.now().total() == 105);
-  CHECK(account.peak().total() == 1000 + 50 + 300 + 70);
-  CHECK(account.peak().program == "a");
-  REQUIRE(account.visits().size() == 3);
-  const PhaseVisit &setup = account.visits()[0], &forward = account.visits()[1],
-                   &backward = account.visits()[2];
+  CHECK(device_memory_tracker.now().total() == 105);
+  CHECK(device_memory_tracker.peak().total() == 1000 + 50 + 300 + 70);
+  CHECK(device_memory_tracker.peak().program == "a");
+  REQUIRE(device_memory_tracker.visits().size() == 3);
+  const PhaseVisit &setup = device_memory_tracker.visits()[0],
+                   &forward = device_memory_tracker.visits()[1],
+                   &backward = device_memory_tracker.visits()[2];
   CHECK(setup.phase == "setup");
   CHECK(setup.peak.total() == 1050);
   CHECK(forward.tensors_before == 1000);

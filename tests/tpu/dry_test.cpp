@@ -1,5 +1,5 @@
 // Tests a complete dry TPU with a CPU engine's compiler instead of libtpu's. This compiler adds no
-// padding, so the account must equal the sum of the tensors' sizes in bytes.
+// padding, so the estimate must equal the sum of the tensors' sizes in bytes.
 #include <doctest/doctest.h>
 #include <torch/torch.h>
 
@@ -33,7 +33,7 @@ constexpr std::int64_t kParameters = 4 * (32 * 64 + 64 + 64 * 10 + 10), kBuffers
 
 }  // namespace
 
-TEST_CASE("dry tpu: the account of steps on device tpu equals the sum of the tensors' sizes") {
+TEST_CASE("dry tpu: the estimate of steps on device tpu equals the sum of the tensors' sizes") {
   CHECK(code_of([] { DryTpu("v5e:2"); }) == "config.unknown-device");
   DryTpu dry("v5e:2x2", std::getenv("HASTEN_TEST_ENGINE"));
   CHECK(DryTpu::active() == &dry);
@@ -44,7 +44,7 @@ TEST_CASE("dry tpu: the account of steps on device tpu equals the sum of the ten
   const auto net = std::make_shared<NetImpl>();
   hasten::AdamW adamw(net->parameters(), torch::optim::AdamWOptions(1e-2));
   auto [model, optimizer] = accelerator.prepare(net, adamw);
-  CHECK(dry.account().now.tensors == kParameters + kBuffers);
+  CHECK(dry.estimate().now.tensors == kParameters + kBuffers);
 
   // The host has no memory for the tensors: reading one returns ones.
   const at::Tensor twos = at::full({3}, 2.0).to(tpu) * 3;
@@ -52,7 +52,7 @@ TEST_CASE("dry tpu: the account of steps on device tpu equals the sum of the ten
 
   {
     const at::Tensor large = at::ones({1024, 1024}, tpu).add(1), more = large.add(1);
-    CHECK(dry.account().now.tensors >= kParameters + kBuffers + (std::int64_t{8} << 20));
+    CHECK(dry.estimate().now.tensors >= kParameters + kBuffers + (std::int64_t{8} << 20));
   }
 
   for (int step = 0; step < 4; ++step) {
@@ -61,23 +61,23 @@ TEST_CASE("dry tpu: the account of steps on device tpu equals the sum of the ten
     accelerator.backward(torch::nn::functional::cross_entropy(model(x), y));
     optimizer.step();
   }
-  const anatomy::TpuAccount account = dry.account();
-  CHECK(account.steps == 4);
-  CHECK(account.topology == "v5e:2x2");
-  CHECK_FALSE(account.ahead_of_time);
-  CHECK(account.programs > 10);
-  CHECK(account.programs_after_second_step == 0);
-  CHECK(account.runs > account.programs);
-  CHECK(account.failed.empty());
-  CHECK(account.mismatched_runs == 0);  // each program's arguments add up to the compiler's sum
-  CHECK(bytes_of(account.components, Component::model_weights) == kParameters + kBuffers);
-  CHECK(bytes_of(account.components, Component::gradients) == kParameters);
-  CHECK(bytes_of(account.components, Component::optimizer_states) == 2 * kParameters);
+  const anatomy::TpuEstimate estimate = dry.estimate();
+  CHECK(estimate.steps == 4);
+  CHECK(estimate.topology == "v5e:2x2");
+  CHECK_FALSE(estimate.ahead_of_time);
+  CHECK(estimate.programs > 10);
+  CHECK(estimate.programs_after_second_step == 0);
+  CHECK(estimate.runs > estimate.programs);
+  CHECK(estimate.failed.empty());
+  CHECK(estimate.mismatched_runs == 0);  // each program's arguments add up to the compiler's sum
+  CHECK(bytes_of(estimate.components, Component::model_weights) == kParameters + kBuffers);
+  CHECK(bytes_of(estimate.components, Component::gradients) == kParameters);
+  CHECK(bytes_of(estimate.components, Component::optimizer_states) == 2 * kParameters);
   // The first layer's output, gelu times the buffer, the logits and the loss.
-  CHECK(bytes_of(account.components, Component::activations) == 4 * (2 * 16 * 64 + 16 * 10 + 1));
-  CHECK(account.peak.tensors >= 4 * kParameters + kBuffers);
-  CHECK(account.peak.total() ==
-        account.peak.tensors + account.peak.temporaries + account.peak.code);
+  CHECK(bytes_of(estimate.components, Component::activations) == 4 * (2 * 16 * 64 + 16 * 10 + 1));
+  CHECK(estimate.peak.tensors >= 4 * kParameters + kBuffers);
+  CHECK(estimate.peak.total() ==
+        estimate.peak.tensors + estimate.peak.temporaries + estimate.peak.code);
 }
 
 }  // namespace tpu_dry_test

@@ -46,10 +46,10 @@ def predict_small_model(topology, compiler, *words):
 
 
 def check_training():
-    code, account = predict_small_model("v5e:2x2", CPU_ENGINE, "--attn_implementation", "eager")
-    most, parts = account["anatomy"]["most"], account["components"]
-    check("the model runs three steps", code == 0 and account["steps"] == 3 and account["fits"])
-    check("no program is compiled late or fails", account["programs"] > 20 and account["programs_after_second_step"] == 0 and not account["failed"])
+    code, report = predict_small_model("v5e:2x2", CPU_ENGINE, "--attn_implementation", "eager")
+    most, parts = report["anatomy"]["max_bytes"], report["components"]
+    check("the model runs three steps", code == 0 and report["steps"] == 3 and report["fits"])
+    check("no program is compiled late or fails", report["programs"] > 20 and report["programs_after_second_step"] == 0 and not report["failed"])
     check("weights and activations equal the anatomy's",
           all(parts[part] == most[part] for part in ("model_weights", "activations")), parts, most)
     # Only the anatomy also counts the states that hasten's AdamW keeps for the blocks of a table.
@@ -58,26 +58,26 @@ def check_training():
     # StepSums keeps the sums of the losses of 512 closed steps and of the open step, in float.
     losses = 4 * 513
     check("almost nothing else is on the device", losses <= parts["unknown"] < losses + 1000, parts["unknown"])
-    check("the arguments' sizes match", account["unlike"] == 0)
-    check("the report says that no TPU compiler ran", not account["ahead_of_time"])
-    peak = account["peak"]
+    check("the arguments' sizes match", report["mismatched_runs"] == 0)
+    check("the report says that no TPU compiler ran", not report["ahead_of_time"])
+    peak = report["peak"]
     check("the peak is the sum of its parts", peak["total"] == peak["tensors"] + peak["temporaries"] + peak["code"])
     check("the peak has all permanent tensors", peak["tensors"] > sum(parts[p] for p in ("model_weights", "optimizer_states", "gradients")))
 
 
 def check_inference():
-    code, account = predict_small_model("v5e:2x2", CPU_ENGINE, "--attn_implementation", "eager", "--mode", "inference")
-    parts, predicted = account["components"], account["anatomy"]
-    check("inference: three steps, no late program", code == 0 and account["steps"] == 3 and account["programs_after_second_step"] == 0)
-    check("inference: only weights and a batch are permanent", parts["model_weights"] == predicted["most"]["model_weights"] and parts["functionality"] > 0 and
+    code, report = predict_small_model("v5e:2x2", CPU_ENGINE, "--attn_implementation", "eager", "--mode", "inference")
+    parts, predicted = report["components"], report["anatomy"]
+    check("inference: three steps, no late program", code == 0 and report["steps"] == 3 and report["programs_after_second_step"] == 0)
+    check("inference: only weights and a batch are permanent", parts["model_weights"] == predicted["max_bytes"]["model_weights"] and parts["functionality"] > 0 and
           parts["optimizer_states"] == parts["gradients"] == parts["activations"] == 0 and parts["unknown"] < 1000, parts)
     # The tolerance is for the previous batch's logits, which a loop may keep.
-    check("inference: the peak is within 10 % of the anatomy's", 0.9 < account["peak"]["tensors"] / predicted["peak"] < 1.1, account["peak"], predicted["peak"])
+    check("inference: the peak is within 10 % of the anatomy's", 0.9 < report["peak"]["tensors"] / predicted["peak"] < 1.1, report["peak"], predicted["peak"])
 
 
 def check_errors():
-    code, account = predict_small_model("v5e:2x2", CPU_ENGINE)  # the fused attention compiles only for TPUs
-    failed = (account.get("failed") or [{}])[0]
+    code, report = predict_small_model("v5e:2x2", CPU_ENGINE)  # the fused attention compiles only for TPUs
+    failed = (report.get("failed") or [{}])[0]
     check("the error names the operator and its module", code == 1 and "scaled_dot_product" in failed.get("program", "") and
           failed.get("module", "").startswith("bert.encoder.layer.0.attention") and "tpu_custom_call" in failed.get("message", ""), failed)
     for name, words, compiler, expected, code in (
@@ -90,9 +90,9 @@ def check_errors():
 
 
 def check_program():
-    code, account = prediction_of("--tpu", "v6e:2x4", "--steps", "3", "--", PROGRAM, compiler=CPU_ENGINE)
-    check("the program runs three steps", code == 0 and account.get("steps") == 3 and account["programs_after_second_step"] == 0)
-    check("a program: the weights equal the anatomy's", account["anatomy"]["most"]["model_weights"] == account["components"]["model_weights"])
+    code, report = prediction_of("--tpu", "v6e:2x4", "--steps", "3", "--", PROGRAM, compiler=CPU_ENGINE)
+    check("the program runs three steps", code == 0 and report.get("steps") == 3 and report["programs_after_second_step"] == 0)
+    check("a program: the weights equal the anatomy's", report["anatomy"]["max_bytes"]["model_weights"] == report["components"]["model_weights"])
     run, _ = estimate("--tpu", "v6e:2x4", "--", PROGRAM, compiler=CPU_ENGINE)
     check("a program: the report as text", run.returncode == 0 and "peak of each component" in run.stdout and "anatomy (CPU)" in run.stdout)
 
@@ -105,16 +105,16 @@ def find_libtpu():
 
 def check_with_libtpu(library):
     for topology in TOPOLOGIES:
-        code, account = predict_small_model(topology, library)
-        check(f"{topology}: every program compiles", code == 0 and account["ahead_of_time"] and not account["failed"] and account["unlike"] == 0,
-              account.get("compiled_for"), account.get("programs"), account.get("peak"))
-        check(f"{topology}: tiles add padding", account["components"]["activations"] > account["anatomy"]["most"]["activations"])
-        check(f"{topology}: its memory is known", account["memory"] > 15 << 30)
-    code, account = prediction_of("--tpu", "v5e:2x2", "bert-base", "--batch", "8", "--seq", "128", "--steps", "2", compiler=library)
-    weights = account["components"]["model_weights"] / account["anatomy"]["most"]["model_weights"]
-    check("BERT-base fits, and its weights have little padding", code == 0 and account["fits"] and 1 <= weights < 1.01, weights)
-    code, account = prediction_of("--tpu", "v5e:2x2", "bert-large", "--batch", "64", "--seq", "512", "--steps", "1", compiler=library)
-    check("BERT-large with many rows does not fit", code == 0 and not account["fits"], account.get("peak"))
+        code, report = predict_small_model(topology, library)
+        check(f"{topology}: every program compiles", code == 0 and report["ahead_of_time"] and not report["failed"] and report["mismatched_runs"] == 0,
+              report.get("compiled_for"), report.get("programs"), report.get("peak"))
+        check(f"{topology}: tiles add padding", report["components"]["activations"] > report["anatomy"]["max_bytes"]["activations"])
+        check(f"{topology}: its memory is known", report["memory"] > 15 << 30)
+    code, report = prediction_of("--tpu", "v5e:2x2", "bert-base", "--batch", "8", "--seq", "128", "--steps", "2", compiler=library)
+    weights = report["components"]["model_weights"] / report["anatomy"]["max_bytes"]["model_weights"]
+    check("BERT-base fits, and its weights have little padding", code == 0 and report["fits"] and 1 <= weights < 1.01, weights)
+    code, report = prediction_of("--tpu", "v5e:2x2", "bert-large", "--batch", "64", "--seq", "512", "--steps", "1", compiler=library)
+    check("BERT-large with many rows does not fit", code == 0 and not report["fits"], report.get("peak"))
 
 
 def main():

@@ -1,13 +1,13 @@
 // A plugin with PJRT's C interface that runs programs on a CPU engine instead of a TPU. torch_tpu
 // loads it from TPU_LIBRARY_PATH.
 //
-//   HASTEN_TEST_ENGINE      the CPU engine, pjrt_c_api_cpu_plugin.so
-//   HASTEN_TEST_DEVICES     the number of devices; default 1
-//   HASTEN_TEST_TOGETHER    a folder for the exchanges of several processes
-//   HASTEN_TEST_REFUSED     set: gives the engine options that it refuses, so it has no client
-//   HASTEN_TEST_LIBTPU      libtpu.so, whose compiler also compiles each program
-//   HASTEN_TEST_TOPOLOGY    the topology for that, such as v5e:2x2
-//   HASTEN_TEST_PROGRAMS    a JSON file for the programs and their memory, written at the end
+//   HASTEN_TEST_ENGINE           the CPU engine, pjrt_c_api_cpu_plugin.so
+//   HASTEN_TEST_DEVICES          the number of devices; default 1
+//   HASTEN_TEST_EXCHANGE_FOLDER  a folder for the exchanges of several processes
+//   HASTEN_TEST_REFUSED          set: gives the engine options that it refuses, so it has no client
+//   HASTEN_TEST_LIBTPU           libtpu.so, whose compiler also compiles each program
+//   HASTEN_TEST_TOPOLOGY         the topology for that, such as v5e:2x2
+//   HASTEN_TEST_PROGRAMS         a JSON file for the programs and their memory, written at the end
 //
 // hasten_test_programs() returns the number of programs so far.
 #include <dlfcn.h>
@@ -24,8 +24,8 @@
 #include <string>
 #include <vector>
 
-#include "sized.h"
-#include "together_plugin.h"
+#include "multi_process_engine.h"
+#include "pjrt_struct.h"
 
 namespace {
 
@@ -49,9 +49,9 @@ const PJRT_Api* load_api(const std::string& library) {
 class TpuCompiler {
  public:
   TpuCompiler(const std::string& libtpu, const std::string& topology) : api_(*load_api(libtpu)) {
-    auto initialize = SIZED(PJRT_Plugin_Initialize_Args);
+    auto initialize = PJRT_STRUCT(PJRT_Plugin_Initialize_Args);
     check(api_.PJRT_Plugin_Initialize(&initialize));
-    auto create = SIZED(PJRT_TopologyDescription_Create_Args);
+    auto create = PJRT_STRUCT(PJRT_TopologyDescription_Create_Args);
     create.topology_name = topology.data();
     create.topology_name_size = topology.size();
     check(api_.PJRT_TopologyDescription_Create(&create));
@@ -60,17 +60,17 @@ class TpuCompiler {
 
   // Returns the program's memory on a TPU in bytes, or why it does not compile.
   Json compile(const PJRT_Client_Compile_Args& request) const {
-    auto args = SIZED(PJRT_Compile_Args);
+    auto args = PJRT_STRUCT(PJRT_Compile_Args);
     args.topology = topology_;
     args.program = request.program;
     args.compile_options = request.compile_options;
     args.compile_options_size = request.compile_options_size;
     if (PJRT_Error* const error = api_.PJRT_Compile(&args))
       return {{"error", take_message(api_, error)}};
-    auto memory = SIZED(PJRT_Executable_GetCompiledMemoryStats_Args);
+    auto memory = PJRT_STRUCT(PJRT_Executable_GetCompiledMemoryStats_Args);
     memory.executable = args.executable;
     check(api_.PJRT_Executable_GetCompiledMemoryStats(&memory));
-    auto destroy = SIZED(PJRT_Executable_Destroy_Args);
+    auto destroy = PJRT_STRUCT(PJRT_Executable_Destroy_Args);
     destroy.executable = args.executable;
     check(api_.PJRT_Executable_Destroy(&destroy));
     return {{"arguments", memory.argument_size_in_bytes},
@@ -120,13 +120,13 @@ class Plugin {
   // Replaces the options for a TPU's client, because the engine does not know them.
   PJRT_Error* create(PJRT_Client_Create_Args* args) {
     // torch_tpu sets the variables for the other processes just before it creates the client.
-    if (Together::number() > 1) (new Together(engine_))->install(table());
+    if (MultiProcessEngine::number() > 1) (new MultiProcessEngine(engine_))->install(table());
     if (!variable("HASTEN_TEST_REFUSED").empty()) return engine_.PJRT_Client_Create(args);
-    auto devices = SIZED(PJRT_NamedValue);
+    auto devices = PJRT_STRUCT(PJRT_NamedValue);
     devices.name = "cpu_device_count";
     devices.name_size = std::strlen(devices.name);
     devices.type = PJRT_NamedValue_kInt64;
-    devices.int64_value = std::max<std::int64_t>(Together::number(),
+    devices.int64_value = std::max<std::int64_t>(MultiProcessEngine::number(),
                                                  std::stoll(variable("HASTEN_TEST_DEVICES", "1")));
     devices.value_size = 1;
     PJRT_Client_Create_Args with = *args;

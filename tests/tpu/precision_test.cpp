@@ -38,7 +38,7 @@ struct Rows {
 
 }  // namespace
 
-TEST_CASE("tpu: bf16 in both modes: weights in float, products in bfloat16, doubles become float") {
+TEST_CASE("tpu: bf16 keeps weights in float, multiplies in bf16 and converts doubles to float") {
   for (const bool downcast : {false, true}) {
     CAPTURE(downcast);
     for (const bool by_variable : {false, true}) {
@@ -84,7 +84,7 @@ TEST_CASE("tpu: bf16 in both modes: weights in float, products in bfloat16, doub
 
 // Weights are kept in float because fine-tuning's steps are smaller than half of bfloat16's
 // precision.
-TEST_CASE("tpu: weights in bfloat16 do not change where weights in float learn") {
+TEST_CASE("tpu: updates that change weights in float can be lost in bfloat16") {
   Accelerator accelerator({.tpu = true});
   torch::manual_seed(4);
   const at::Tensor start = at::randn({1000}) * 0.04;

@@ -51,7 +51,7 @@ TrainingArguments arguments(const fs::path& folder, bool cpu) {
 }
 
 // Records the number of compiled programs at the end of each epoch.
-struct CountPrograms : TrainerCallback {
+struct ProgramCounter : TrainerCallback {
   bool reads_losses() const override { return false; }
   void on_epoch_end(const TrainerEvent&, TrainerControl&) override {
     per_epoch.push_back(programs());
@@ -108,7 +108,7 @@ TEST_CASE("tpu: training and evaluation of uneven data compile nothing after the
     TrainingArguments args = arguments(folder.path(), cpu);
     args.overwrite_output_dir = true;
     args.eval_strategy = IntervalStrategy::epoch;
-    const auto count = std::make_shared<CountPrograms>();
+    const auto count = std::make_shared<ProgramCounter>();
     Trainer trainer(base_model(kEager), args,
                     {.train_dataset = ragged_rows(45),  // the last batch has 5 rows
                      .eval_dataset = ragged_rows(19),
@@ -157,10 +157,10 @@ TEST_CASE("tpu: losses that stay on the device are logged like losses that are r
   }
 }
 
-TEST_CASE("tpu: callbacks and links of the hash chain have the loss of their own step") {
+TEST_CASE("tpu: callbacks and hash chain links get the loss of their own step") {
   use_tpu();
   const TemporaryDirectory folder;
-  struct KeepLosses : TrainerCallback {
+  struct LossRecorder : TrainerCallback {
     void on_step_end(const TrainerEvent&, TrainerControl&, double loss) override {
       losses.push_back(loss);
     }
@@ -183,7 +183,7 @@ TEST_CASE("tpu: callbacks and links of the hash chain have the loss of their own
 
   args.output_dir = (folder.path() / "kept").string();
   args.hash_chain_steps = 0;
-  const auto keep = std::make_shared<KeepLosses>();
+  const auto keep = std::make_shared<LossRecorder>();
   Trainer kept(base_model(kEager), args, {.train_dataset = ragged_rows(45), .callbacks = {keep}});
   kept.train();
   check_near(keep->losses, expected, 1e-6);
@@ -192,7 +192,7 @@ TEST_CASE("tpu: callbacks and links of the hash chain have the loss of their own
 TEST_CASE("tpu: a nonfinite loss is reported with its step, although it is read later") {
   use_tpu();
   const TemporaryDirectory folder;
-  struct Poison : TrainerCallback {
+  struct NanInjector : TrainerCallback {
     bool reads_losses() const override { return false; }
     void on_step_begin(const TrainerEvent& event, TrainerControl&) override {
       if (event.state.global_step != 3) return;
@@ -207,7 +207,7 @@ TEST_CASE("tpu: a nonfinite loss is reported with its step, although it is read 
   args.max_steps = 6;
   Trainer trainer(base_model(kEager), args,
                   {.train_dataset = ragged_rows(45),
-                   .callbacks = {std::make_shared<Poison>()},
+                   .callbacks = {std::make_shared<NanInjector>()},
                    .log_sink = [&](std::string_view line) { lines.emplace_back(line); }});
   SUBCASE("reported") {
     trainer.train();
@@ -220,8 +220,9 @@ TEST_CASE("tpu: a nonfinite loss is reported with its step, although it is read 
     TrainingArguments strict = args;
     strict.stop_on_nonfinite_loss = true;
     strict.overwrite_output_dir = true;
-    Trainer stopping(base_model(kEager), strict,
-                     {.train_dataset = ragged_rows(45), .callbacks = {std::make_shared<Poison>()}});
+    Trainer stopping(
+        base_model(kEager), strict,
+        {.train_dataset = ragged_rows(45), .callbacks = {std::make_shared<NanInjector>()}});
     CHECK_THROWS_AS(stopping.train(), DivergedError);
     CHECK(stopping.state().global_step == 3);  // before the optimizer makes the fourth step
   }
@@ -264,13 +265,14 @@ TEST_CASE("tpu: a run moves between the TPU and the CPU by a checkpoint") {
     args.resume_from_checkpoint.clear();
     args.use_cpu = cpu_first;
     args.max_steps = 18;
-    struct StopAt10 : TrainerCallback {
+    struct StopAtStep10Callback : TrainerCallback {
       void on_step_end(const TrainerEvent& event, TrainerControl& control, double) override {
         control.should_training_stop = event.state.global_step == 10;
       }
     };
-    Trainer(base_model(kEager), args,
-            {.train_dataset = ragged_rows(45), .callbacks = {std::make_shared<StopAt10>()}})
+    Trainer(
+        base_model(kEager), args,
+        {.train_dataset = ragged_rows(45), .callbacks = {std::make_shared<StopAtStep10Callback>()}})
         .train();
     args.resume_from_checkpoint = "true";
     args.use_cpu = !cpu_first;

@@ -179,7 +179,7 @@ TEST_CASE("hostile JSON: numbers beyond 64 bits are refused and not converted") 
         }) == "none");
 }
 
-TEST_CASE("hostile JSON: results that are nested deeply leave the row of their line out") {
+TEST_CASE("hostile JSON: a line with a deeply nested value is skipped") {
   const TemporaryDirectory folder;
   write_file_atomically(folder.path() / "metrics.jsonl",
                         "{\"step\": 1, \"a\": 2}\n{\"step\": 2, \"a\": " + deep_value() + "}\n");
@@ -201,7 +201,7 @@ TEST_CASE("hostile JSON: arrays in a table have at most 64 dimensions") {
   }
 }
 
-TEST_CASE("hostile JSON: classes of a configuration that is nested deeply are not read") {
+TEST_CASE("hostile JSON: class names are not read from a deeply nested configuration") {
   const TemporaryDirectory folder;
   const fs::path model = folder.path() / "model.pt2", data = folder.path() / "data.tsv";
   fs::copy_file(HASTEN_TEST_DATA "/oracle/data/exported/mlp.pt2", model);

@@ -32,19 +32,19 @@ class TimedOut(Exception):
 class Case:
     name: str
     seconds: float                                        # the limit
-    run: Callable[["Place"], dict]                        # returns the values of the record
+    run: Callable[["RunContext"], dict]                   # returns the values of the record
     # True for a program that prints many results. `run` then also gets a function that adds a record.
     many: bool = False
     # True if neither its time nor the memory of the whole GPU is measured, so it may run at the same time as other such cases.
     shares_gpu: bool = False
 
 
-def together(name, seconds, run):
+def concurrent_case(name, seconds, run):
     """Returns a case that may run at the same time as others."""
     return Case(name, seconds, run, shares_gpu=True)
 
 
-class Place:
+class RunContext:
     """The environment of the cases: the folder with the programs, the device, the name of the GPU, and a folder for their files."""
 
     def __init__(self, kit, device, gpu, python, logs):
@@ -59,13 +59,13 @@ class Place:
         if device == "cpu":
             self.environment["CUDA_VISIBLE_DEVICES"] = ""
 
-    def of_case(self, name, deadline, **environment):
-        """Returns a place with the same files for one case, which may run in a thread at the same time as others."""
-        place = copy.copy(self)
-        place.case, place.deadline, place.running, place.children = name, deadline, [], []
-        place.environment = self.environment | environment
-        self.children.append(place)
-        return place
+    def for_case(self, name, deadline, **environment):
+        """Returns a context with the same files for one case, which may run in a thread at the same time as others."""
+        context = copy.copy(self)
+        context.case, context.deadline, context.running, context.children = name, deadline, [], []
+        context.environment = self.environment | environment
+        self.children.append(context)
+        return context
 
     @property
     def on_cpu(self):
@@ -133,8 +133,8 @@ class Place:
     def interrupt(self):
         """Ends the programs of all cases. A case that runs in a thread ends with Skipped."""
         self.interrupted.set()
-        for place in [self, *self.children]:
-            place.kill_all()
+        for context in [self, *self.children]:
+            context.kill_all()
 
     def last_line(self, process):
         lines = [line for line in self.text_of(process).splitlines() if line.strip() and not line.startswith("frame #")]
@@ -163,7 +163,7 @@ class Place:
             raise Failed("the program printed no JSON: " + text[-200:])
         return json.loads(lines[-1])
 
-    def await_text(self, process, text, seconds):
+    def wait_for_text(self, process, text, seconds):
         """Blocks until the output of a program contains the text. Raises Failed if it does not appear in time."""
         end = min(time.monotonic() + seconds, self.deadline)
         while text not in self.text_of(process):

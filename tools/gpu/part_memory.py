@@ -1,7 +1,7 @@
 """Compares the predicted and the measured memory of a step. The claim is an error of at most 2 %."""
 import itertools
 
-from cases import Case, Failed, together
+from cases import Case, Failed, concurrent_case
 
 NAME = "memory"
 SECONDS = 240
@@ -32,16 +32,16 @@ COMBINATIONS = list(itertools.product((1, 8), (64, 128), ("fp32", "bf16"), ("ada
 SMALL = {"bert 4x12": ("tests/oracle/data/models/sequence_single_label", "--batch", 4, "--seq", 12), "lstm 4x8": ("models/lstm.pt2", "--batch", 4, "--seq", 8)}
 
 
-def cases(place):
+def cases(context):
     def of(name, words, precision, *more):
-        return together(", ".join([name, precision, *more[:1]]), 40, lambda place: compare(place, [*words, "--precision", precision, *more[1:]]))
+        return concurrent_case(", ".join([name, precision, *more[:1]]), 40, lambda context: compare(context, [*words, "--precision", precision, *more[1:]]))
 
     def combination(model, batch, length, precision, optim, micro_batches, attention):
-        return together(f"bert {batch}x{length}, {precision}, {optim}, {micro_batches} micro-batches, {attention}", 40, lambda place: compare(
-            place, [model, "--batch", batch, "--seq", length, "--precision", precision, "--optim", optim, "--gradient_accumulation_steps", micro_batches,
+        return concurrent_case(f"bert {batch}x{length}, {precision}, {optim}, {micro_batches} micro-batches, {attention}", 40, lambda context: compare(
+            context, [model, "--batch", batch, "--seq", length, "--precision", precision, "--optim", optim, "--gradient_accumulation_steps", micro_batches,
                     "--attn_implementation", attention]))
 
-    if place.on_cpu:
+    if context.on_cpu:
         tiny = SMALL["bert 4x12"][0]
         return [*(of(name, words, precision) for name, words in SMALL.items() for precision in PRECISIONS[:2]),
                 *(combination(tiny, batch, 12, *others) for batch, _, *others in COMBINATIONS[:2])]
@@ -49,18 +49,18 @@ def cases(place):
     return [*(of(name, words, precision) for precision in PRECISIONS for name, words in STEPS.items()),
             *(of(base, STEPS[base], "bf16", name, *words) for name, words in TECHNIQUES.items()),
             *(combination("bert-base", *each) for each in COMBINATIONS),
-            Case(f"{base}, bf16, with CUDA's context", 40, lambda place: compare(place, [*STEPS[base], "--precision", "bf16"], is_alone=True))]
+            Case(f"{base}, bf16, with CUDA's context", 40, lambda context: compare(context, [*STEPS[base], "--precision", "bf16"], is_alone=True))]
 
 
 def percent(predicted, measured):
     return 100 * (predicted - measured) / measured if measured else 0.0
 
 
-def compare(place, words, is_alone=False):
+def compare(context, words, is_alone=False):
     """Compares what the process allocates and reserves and, if it is alone on the GPU, the used memory that NVML reports."""
-    words = [place.kit / words[0] if "/" in str(words[0]) else words[0], *words[1:]]
-    predicted = memory(place, *words, "--device", "cpu" if place.on_cpu else f"cuda:{place.gpu}")
-    measured = memory(place, *words, "--measure", "--device", place.device)
+    words = [context.kit / words[0] if "/" in str(words[0]) else words[0], *words[1:]]
+    predicted = memory(context, *words, "--device", "cpu" if context.on_cpu else f"cuda:{context.gpu}")
+    measured = memory(context, *words, "--measure", "--device", context.device)
     values = {"predicted_allocated": predicted["peak"], "measured_allocated": measured["peak"], "error_percent": percent(predicted["peak"], measured["peak"]),
               "predicted_reserved": predicted["reserved"], "measured_reserved": measured["reserved"],
               "reserved_error_percent": percent(predicted["reserved"], measured["reserved"])}
@@ -74,7 +74,7 @@ def compare(place, words, is_alone=False):
     return values
 
 
-def memory(place, *words):
-    found = place.json_of(place.hasten("estimate", *words, "--json"))["memory"]
+def memory(context, *words):
+    found = context.json_of(context.hasten("estimate", *words, "--json"))["memory"]
     gpu = found.get("gpu") or {}
     return {"peak": found["peak"], "reserved": gpu.get("reserved", 0), "context": gpu.get("context", 0)}

@@ -25,46 +25,46 @@ ROUNDS = 2
 PEAKS = {"fp32": "flops_per_second", "tf32": "tf32_flops_per_second", "bf16": "bf16_flops_per_second", "fp16": "fp16_flops_per_second"}
 
 
-def cases(place):
+def cases(context):
     """Every program runs once before any program runs again, so that an interrupted part has the first round of all programs."""
-    steps = SMALL if place.on_cpu else STEPS
+    steps = SMALL if context.on_cpu else STEPS
     return [Case(f"{name}, {program}, round {round_number}", 110 if "compiled" in program else 60,
-                 lambda place, step=step, program=program: measure(place, step, program))
-            for round_number in range(1, 2 if place.on_cpu else ROUNDS + 1) for name, step in steps.items()
-            for program in PROGRAMS if not (program in ONCE and round_number > 1) and runs(place, step, program)]
+                 lambda context, step=step, program=program: measure(context, step, program))
+            for round_number in range(1, 2 if context.on_cpu else ROUNDS + 1) for name, step in steps.items()
+            for program in PROGRAMS if not (program in ONCE and round_number > 1) and runs(context, step, program)]
 
 
-def runs(place, step, program):
-    if place.on_cpu and program in KERNELS:
+def runs(context, step, program):
+    if context.on_cpu and program in KERNELS:
         return program == "hasten"
     return program in KERNELS or len(step) == 5
 
 
-def measure(place, step, program):
+def measure(context, step, program):
     model, batch, length, precision, block, *further = step
-    model = str(place.kit / model) if "/" in model else model
-    words = ["--model", model, "--batch", batch, "--seq", length, "--precision", precision, "--steps", block, "--blocks", 3, "--warm_up", place.small(5, 1),
-             "--device", place.device]
+    model = str(context.kit / model) if "/" in model else model
+    words = ["--model", model, "--batch", batch, "--seq", length, "--precision", precision, "--steps", block, "--blocks", 3, "--warm_up", context.small(5, 1),
+             "--device", context.device]
     if program.startswith("hasten"):
         kernels = {"HASTEN_CUDA_KERNELS": KERNELS[program]}
         without = "without graphs" in program
-        values = place.json_of(place.run([place.program("gpu_step"), *words, *further, "--cuda_graph", 0 if without else "auto"], **kernels))
-        return values | prediction(place, model, batch, length, precision, [*further, *(["--cuda_graph", "false"] if without else [])],
+        values = context.json_of(context.run([context.program("gpu_step"), *words, *further, "--cuda_graph", 0 if without else "auto"], **kernels))
+        return values | prediction(context, model, batch, length, precision, [*further, *(["--cuda_graph", "false"] if without else [])],
                                    values["step_seconds"], kernels)
     compiled = ["--compile"] if "compiled" in program else []
-    text = place.run([place.python, place.kit / "gpu/gpu_step.py", *words, *compiled], codes=(0, 77))
+    text = context.run([context.python, context.kit / "gpu/gpu_step.py", *words, *compiled], codes=(0, 77))
     if '"missing"' in text:
-        raise Skipped(place.json_of(text)["missing"])
-    return place.json_of(text)
+        raise Skipped(context.json_of(text)["missing"])
+    return context.json_of(text)
 
 
-def prediction(place, model, batch, length, precision, further, seconds, kernels):
+def prediction(context, model, batch, length, precision, further, seconds, kernels):
     """Returns the predicted time of the step on the GPU, and the share of the peak that the measured step reaches (MFU)."""
     words = ["estimate", model, "--batch", batch, "--seq", length, "--precision", "fp32" if precision == "tf32" else precision,
-             *(["--tf32", "true"] if precision == "tf32" else []), *further, "--device", f"cuda:{place.gpu}", "--json"]
-    report = place.json_of(place.hasten(*words, **kernels))
+             *(["--tf32", "true"] if precision == "tf32" else []), *further, "--device", f"cuda:{context.gpu}", "--json"]
+    report = context.json_of(context.hasten(*words, **kernels))
     flops = sum(each["flops"] for each in report["operations"] if each["group"] == "tensor_contraction") / report["steps"]
     peak = report["roofs"][PEAKS[precision]]
     expected = report["expected_step"]
     return {"predicted_seconds": expected["seconds"], "predicted_uncertainty": expected["uncertainty"], "flops": flops,
-            "mfu": flops / seconds / peak if peak and not place.on_cpu else 0.0}
+            "mfu": flops / seconds / peak if peak and not context.on_cpu else 0.0}

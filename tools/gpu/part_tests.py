@@ -1,7 +1,7 @@
 """The tests that compare with recorded numbers, the examples, and runs of hasten train, on the GPU."""
 import json
 
-from cases import Case, Failed, together
+from cases import Case, Failed, concurrent_case
 
 NAME = "tests"
 SECONDS = 180
@@ -15,30 +15,30 @@ EXAMPLES = {"example_01_accelerated": (), "example_04_notebook_launcher": ("--nu
 SKIPPED_TEST = 77
 
 
-def cases(place):
-    oracles = [together(f"oracle/{name}", 60, lambda place, name=name: oracle(place, name)) for name in ORACLE]
-    examples = [together(name, 40, lambda place, name=name, words=words: example(place, name, words)) for name, words in EXAMPLES.items()]
-    trained = [together(f"hasten train, {precision}", 40, lambda place, precision=precision: train(place, precision)) for precision in ("fp32", "bf16", "fp16")]
-    if place.on_cpu:  # the same tests run on the CPU in every build
+def cases(context):
+    oracles = [concurrent_case(f"oracle/{name}", 60, lambda context, name=name: oracle(context, name)) for name in ORACLE]
+    examples = [concurrent_case(name, 40, lambda context, name=name, words=words: example(context, name, words)) for name, words in EXAMPLES.items()]
+    trained = [concurrent_case(f"hasten train, {precision}", 40, lambda context, precision=precision: train(context, precision)) for precision in ("fp32", "bf16", "fp16")]
+    if context.on_cpu:  # the same tests run on the CPU in every build
         oracles, examples, trained = oracles[:2], examples[:2], trained[:1]
-    others = [] if place.on_cpu else [together("LibTorch's kernels", 60, lambda place: oracle(place, "models", kernels="0"))]
-    return [Case("gpu is used", 90, gpu_is_used), *oracles, *others, together("a resumed run", 60, resume), *trained, *examples]
+    others = [] if context.on_cpu else [concurrent_case("LibTorch's kernels", 60, lambda context: oracle(context, "models", kernels="0"))]
+    return [Case("gpu is used", 90, gpu_is_used), *oracles, *others, concurrent_case("a resumed run", 60, resume), *trained, *examples]
 
 
-def gpu_is_used(place):
+def gpu_is_used(context):
     """Without LibTorch's CUDA library all other cases would run on the CPU and pass."""
-    report = place.json_of(place.hasten("estimate", place.kit / "tests/oracle/data/models/sequence_single_label", "--batch", 4, "--seq", 12, "--measure",
-                                        "--device", place.device, "--json"))
-    expected = "cpu" if place.on_cpu else "cuda:0"
+    report = context.json_of(context.hasten("estimate", context.kit / "tests/oracle/data/models/sequence_single_label", "--batch", 4, "--seq", 12, "--measure",
+                                          "--device", context.device, "--json"))
+    expected = "cpu" if context.on_cpu else "cuda:0"
     if report["device"] != expected or report["memory"]["peak"] <= 0:
         raise Failed(f"got device {report['device']} with a peak of {report['memory']['peak']} bytes, expected {expected}")
     return {"used_device": report["device"], "peak": report["memory"]["peak"]}
 
 
-def oracle(place, name, kernels="1"):
+def oracle(context, name, kernels="1"):
     """Compares with recorded numbers. On a GPU, it is an error if hasten's kernels are required but missing."""
-    text = place.run([place.program("oracle_tests"), f"--source-file=*oracle/{name}_test.cpp", "--no-intro"], codes=(0, SKIPPED_TEST),
-                     HASTEN_TEST_DEVICE=place.device, HASTEN_TEST_FOLDER=place.kit / "tests", HASTEN_CUDA_KERNELS=kernels, CUBLAS_WORKSPACE_CONFIG=":4096:8")
+    text = context.run([context.program("oracle_tests"), f"--source-file=*oracle/{name}_test.cpp", "--no-intro"], codes=(0, SKIPPED_TEST),
+                       HASTEN_TEST_DEVICE=context.device, HASTEN_TEST_FOLDER=context.kit / "tests", HASTEN_CUDA_KERNELS=kernels, CUBLAS_WORKSPACE_CONFIG=":4096:8")
     cases_line = next((line for line in text.splitlines() if "test cases:" in line), "")
     counts = [int(word) for word in cases_line.replace("|", " ").split() if word.isdigit()]
     if not counts or counts[0] == 0:
@@ -46,15 +46,15 @@ def oracle(place, name, kernels="1"):
     return {"test_cases": counts[0]}
 
 
-def example(place, name, words):
-    place.run([place.program(name), *words])
+def example(context, name, words):
+    context.run([context.program(name), *words])
     return {}
 
 
-def train_words(place, folder, steps, *words):
-    model = place.kit / "tests/oracle/data/models/sequence_single_label"
+def train_words(context, folder, steps, *words):
+    model = context.kit / "tests/oracle/data/models/sequence_single_label"
     return ["train", "--model", model, "--data", "dummy", "--dummy_rows", 64, "--dummy_length", 12, "--do_train", "--disable_tqdm", "--max_steps", steps,
-            "--logging_steps", 2, "--output_dir", folder, *(["--use_cpu"] if place.on_cpu else []), *words]
+            "--logging_steps", 2, "--output_dir", folder, *(["--use_cpu"] if context.on_cpu else []), *words]
 
 
 def state_of(folder):
@@ -65,22 +65,22 @@ def losses_of(folder):
     return {entry["step"]: entry["loss"] for entry in state_of(folder)["log_history"] if "loss" in entry}
 
 
-def train(place, precision):
-    folder = place.scratch / f"train-{precision}"
-    place.hasten(*train_words(place, folder, 20, "--save_strategy", "no", *([] if precision == "fp32" else [f"--{precision}"])), HASTEN_CUDA_KERNELS=1)
+def train(context, precision):
+    folder = context.scratch / f"train-{precision}"
+    context.hasten(*train_words(context, folder, 20, "--save_strategy", "no", *([] if precision == "fp32" else [f"--{precision}"])), HASTEN_CUDA_KERNELS=1)
     losses = losses_of(folder)
     if len(losses) < 5 or not all(0 < loss < 10 for loss in losses.values()):
         raise Failed(f"losses {losses}, expected at least five between 0 and 10")
     return {"first_loss": list(losses.values())[0], "last_loss": list(losses.values())[-1]}
 
 
-def resume(place):
+def resume(context):
     """A run of 8 steps and a run that resumes from a checkpoint of step 4 have the same losses, except for the order of additions."""
-    whole, parts = place.scratch / "whole", place.scratch / "parts"
-    place.hasten(*train_words(place, whole, 8, "--save_strategy", "no"))
-    place.hasten(*train_words(place, parts, 8, "--save_steps", 4, "--save_strategy", "steps"))
-    place.hasten(*train_words(place, place.scratch / "continued", 8, "--save_strategy", "no", "--resume_from_checkpoint", parts / "checkpoint-4"))
-    a, b = losses_of(whole), losses_of(place.scratch / "continued")
+    whole, parts = context.scratch / "whole", context.scratch / "parts"
+    context.hasten(*train_words(context, whole, 8, "--save_strategy", "no"))
+    context.hasten(*train_words(context, parts, 8, "--save_steps", 4, "--save_strategy", "steps"))
+    context.hasten(*train_words(context, context.scratch / "continued", 8, "--save_strategy", "no", "--resume_from_checkpoint", parts / "checkpoint-4"))
+    a, b = losses_of(whole), losses_of(context.scratch / "continued")
     difference = max(abs(a[step] - b[step]) for step in a)
     if sorted(a) != sorted(b) or difference > 1e-4:
         raise Failed(f"losses {a} and resumed {b}, expected at most 1e-4 between them")

@@ -29,7 +29,7 @@ import part_ranks
 import part_speed
 import part_tests
 import part_waits
-from cases import Failed, Place, Skipped, TimedOut
+from cases import Failed, RunContext, Skipped, TimedOut
 from records import Recorder
 
 PARTS = {part.NAME: part for part in (part_tests, part_ranks, part_memory, part_waits, part_calibrate, part_speed, part_graphs, part_faults)}
@@ -37,7 +37,7 @@ PARTS = {part.NAME: part for part in (part_tests, part_ranks, part_memory, part_
 CARDS = (("H200", "h200"), ("GH200", "gh200"), ("H100 NVL", "h100-nvl"), ("H100", "h100-80gb"), ("A100-SXM4-80GB", "a100-80gb"), ("A100 80GB", "a100-80gb"),
          ("A100", "a100-40gb"), ("B200", "b200"), ("L40S", "l40s"), ("L4", "l4"), ("A10G", "a10g"), ("A10", "a10"), ("T4", "t4"), ("RTX 4090", "rtx4090"),
          ("RTX 3090", "rtx3090"), ("V100-SXM2-32GB", "v100-32gb"), ("V100", "v100-16gb"))
-LEAST = 3  # seconds; no case begins with less
+MIN_SECONDS = 3  # seconds; no case begins with less
 
 
 def parse():
@@ -77,15 +77,15 @@ def card_name(options):
     sys.exit(f"gpu run: nvidia-smi says {title!r}, expected a card of hasten estimate --devices. Hint: name it with --gpu, or use --device cpu")
 
 
-def cases_of(part, place, pattern):
-    return [case for case in part.cases(place) if pattern.search(case.name)]
+def cases_of(part, context, pattern):
+    return [case for case in part.cases(context) if pattern.search(case.name)]
 
 
-def print_plan(chosen, place, pattern):
+def print_plan(chosen, context, pattern):
     total = 0
     for name in chosen:
         part = PARTS[name]
-        cases = cases_of(part, place, pattern)
+        cases = cases_of(part, context, pattern)
         total += part.SECONDS
         print(f"{name:10} {part.SECONDS // 60} min {part.SECONDS % 60:2} s  {len(cases):3} cases  {part.ABOUT}")
         for case in cases:
@@ -98,33 +98,33 @@ class Interrupted(Exception):
 
 
 class Runner:
-    def __init__(self, place, recorder, options):
-        self.place, self.recorder, self.jobs, self.pattern = place, recorder, options.jobs, options.cases
+    def __init__(self, context, recorder, options):
+        self.context, self.recorder, self.jobs, self.pattern = context, recorder, options.jobs, options.cases
         self.end = time.monotonic() + options.seconds if options.seconds else float("inf")
 
     def run_part(self, part):
         end = min(self.end, time.monotonic() + part.SECONDS)
-        for shares, cases in itertools.groupby(cases_of(part, self.place, self.pattern), lambda case: case.shares_gpu):
+        for shares, cases in itertools.groupby(cases_of(part, self.context, self.pattern), lambda case: case.shares_gpu):
             with concurrent.futures.ThreadPoolExecutor(self.jobs if shares else 1) as pool:
                 running = [pool.submit(self.run_case, part, case, end) for case in cases]
                 try:
                     for case in running:
                         case.result()
                 except Interrupted:
-                    self.place.interrupt()
+                    self.context.interrupt()
                     pool.shutdown(cancel_futures=True)
                     raise
 
     def run_case(self, part, case, part_end):
         before, values, status, detail = time.monotonic(), {}, "ok", ""
-        if part_end - before < LEAST:
+        if part_end - before < MIN_SECONDS:
             return self.add(part, case.name, "skipped", 0, "the part's time was over")
         # By default OpenMP starts a thread for each core.
         threads = {"OMP_NUM_THREADS": str(max(1, (os.cpu_count() or 1) // self.jobs))} if case.shares_gpu and self.jobs > 1 else {}
-        place = self.place.of_case(f"{part.NAME}-{case.name}", min(before + case.seconds, part_end), **threads)
+        context = self.context.for_case(f"{part.NAME}-{case.name}", min(before + case.seconds, part_end), **threads)
         try:
             add = lambda name, status, seconds, detail, values: self.add(part, name, status, seconds, detail, values)
-            values = case.run(place, add) if case.many else case.run(place)
+            values = case.run(context, add) if case.many else case.run(context)
         except Failed as error:
             status, detail, values = "failed", str(error), error.values
         except Skipped as error:
@@ -133,7 +133,7 @@ class Runner:
             status, detail = "timeout", str(error)
         except Exception as error:  # an error in one case must not stop the other cases
             status, detail = "failed", f"{type(error).__name__}: {error}"
-        place.kill_all()
+        context.kill_all()
         self.add(part, case.name, status, time.monotonic() - before, detail, values)
 
     def add(self, part, name, status, seconds, detail="", values=None):
@@ -141,11 +141,11 @@ class Runner:
         print(f"{record['status']:8} {seconds:7.1f} s  {part.NAME}: {name}{'  ' + record['detail'][:160] if record['detail'] else ''}", flush=True)
 
 
-def record_machine(recorder, place):
+def record_machine(recorder, context):
     values = {"nvidia_smi": nvidia_smi("name,driver_version,memory.total,power.limit,clocks.max.sm"), "python": sys.version.split()[0]}
     try:
-        place.deadline, place.case = time.monotonic() + 60, "machine"
-        values["hasten"] = place.hasten("--version").strip()
+        context.deadline, context.case = time.monotonic() + 60, "machine"
+        values["hasten"] = context.hasten("--version").strip()
         recorder.add("machine", "versions", "ok", 0.0, "", values)
     except Exception as error:
         recorder.add("machine", "versions", "failed", 0.0, str(error), values)
@@ -155,20 +155,20 @@ def main():
     options = parse()
     chosen = options.parts or list(PARTS)
     output = pathlib.Path(options.output or "gpu-results/" + datetime.datetime.now().strftime("%Y-%m-%d-%H%M")).resolve()
-    place = Place(options.kit, options.device, card_name(options) if not options.list else options.gpu or "h200", sys.executable, output / "logs")
+    context = RunContext(options.kit, options.device, card_name(options) if not options.list else options.gpu or "h200", sys.executable, output / "logs")
     try:
         if options.list:
-            return print_plan(chosen, place, options.cases)
-        place.logs.mkdir(parents=True, exist_ok=True)
-        recorder = Recorder(output, options.device, place.gpu)
+            return print_plan(chosen, context, options.cases)
+        context.logs.mkdir(parents=True, exist_ok=True)
+        recorder = Recorder(output, options.device, context.gpu)
 
         def interrupt(*_):
             raise Interrupted
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, interrupt)
         try:
-            record_machine(recorder, place)
-            runner = Runner(place, recorder, options)
+            record_machine(recorder, context)
+            runner = Runner(context, recorder, options)
             for name in chosen:
                 runner.run_part(PARTS[name])
         except Interrupted:
@@ -179,7 +179,7 @@ def main():
         if any(record["status"] in ("failed", "timeout") for record in recorder.records):
             sys.exit(1)
     finally:
-        shutil.rmtree(place.scratch, ignore_errors=True)
+        shutil.rmtree(context.scratch, ignore_errors=True)
 
 
 if __name__ == "__main__":

@@ -37,11 +37,11 @@
 #include "hasten/anatomy/component.h"
 #include "hasten/anatomy/report.h"
 #include "hasten/base/export.h"
-#include "hasten/prepare/step_observer.h"
+#include "hasten/prepare/detail/step_observer.h"
 
 namespace hasten {
 
-// An allocation on the model's device, for AnatomyOptions::runs_out.
+// An allocation on the model's device, for AnatomyOptions::exceeds_limit.
 struct ObservedAllocation {
   std::int64_t bytes = 0;
   std::int64_t live = 0;  // Bytes of all allocations, including this one.
@@ -54,7 +54,7 @@ struct AnatomyOptions {
   // Returns true for the allocation at which memory runs out: Memory::out_of_memory then describes
   // it. It is called for each allocation until it has returned true, while allocations are locked.
   // A limit of 1 GiB: [](const ObservedAllocation& a) { return a.live > std::int64_t{1} << 30; }
-  std::function<bool(const ObservedAllocation&)> runs_out = {};
+  std::function<bool(const ObservedAllocation&)> exceeds_limit = {};
 };
 
 class HASTEN_API Anatomy {

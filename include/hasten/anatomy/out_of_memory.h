@@ -42,12 +42,12 @@ namespace hasten {
 HASTEN_API bool is_out_of_memory(const std::exception& error);
 
 // A change of the step that takes less memory, such as a different optimizer.
-struct LeanerStep {
+struct MemorySavingChange {
   std::string name;              // For the message: "with optim adafactor".
   std::function<void()> change;  // Called in a fork of this process.
 };
 
-struct ExplainedStep {
+struct ExplainableStep {
   // Runs the step with the first `rows` rows of the batch. Dry runs call it again.
   std::function<void(std::int64_t rows)> step;
   std::int64_t rows = 1;
@@ -55,11 +55,11 @@ struct ExplainedStep {
   std::vector<at::Tensor> parameters;
   // Makes an Anatomy that knows the model and the optimizer.
   std::function<Anatomy(const AnatomyOptions&)> anatomy;
-  std::vector<LeanerStep> leaner = {};  // Also tried with all rows.
+  std::vector<MemorySavingChange> memory_saving_changes = {};  // Also tried with all rows.
 };
 
 // Runs the step. If memory runs out, throws MemoryError "anatomy.out-of-memory" with the
 // explanation. Other errors pass through.
-HASTEN_API void run_explained(const ExplainedStep& step);
+HASTEN_API void run_explained(const ExplainableStep& step);
 
 }  // namespace hasten

@@ -72,7 +72,7 @@ struct MemoryHistory {
   std::vector<std::string> names;
   std::vector<Block> blocks;
   std::vector<Event> events;
-  std::int64_t ran_out_at = -1;  // The event for which memory ran out; -1: none.
+  std::int64_t out_of_memory_event = -1;  // The event for which memory ran out; -1: none.
 };
 
 // The memory of a GPU beyond the bytes of tensors.
@@ -102,7 +102,7 @@ struct Memory {
   std::int64_t peak = 0;
   ComponentBytes at_peak{};
   // The most bytes of each component. Components may reach their maxima at different times.
-  ComponentBytes most{};
+  ComponentBytes max_bytes{};
   Phase peak_phase = Phase::other;
   std::string peak_operation, peak_module;
   // True if the peak includes memory that the operator freed in the same call, such as a workspace.
@@ -122,7 +122,8 @@ struct Memory {
   // interval used the most memory.
   std::vector<TimelinePoint> timeline;
   std::optional<GpuMemory> gpu;  // If the model is on a GPU.
-  // Set if a prediction exceeded the GPU's memory, or if AnatomyOptions::runs_out returned true.
+  // Set if a prediction exceeded the GPU's memory, or if AnatomyOptions::exceeds_limit returned
+  // true.
   std::optional<OutOfMemory> out_of_memory;
   MemoryHistory history;
 };
@@ -214,7 +215,7 @@ HASTEN_API void add_roofs(Report& report);
 
 // The seconds that a step takes if every operator runs at its roof, which is a lower bound for any
 // program. 0 if the roofs or steps are unknown.
-HASTEN_API double least_step_seconds(const Report& report);
+HASTEN_API double min_step_seconds(const Report& report);
 // The predicted time of a step on a GPU.
 struct StepTime {
   double seconds = 0;
@@ -229,7 +230,7 @@ struct StepTime {
 HASTEN_API std::optional<StepTime> expected_step_time(const Report& report);
 // The FLOP of the backward passes divided by those of the forward passes, or 0 without a forward
 // pass.
-HASTEN_API double backward_to_forward(const Report& report);
+HASTEN_API double backward_to_forward_ratio(const Report& report);
 // The model FLOPs utilization (MFU), 0 to 1: the rate of the forward and backward passes as a share
 // of the roof of their number types. 0 for a prediction or without roofs.
 HASTEN_API double model_flops_utilization(const Report& report);
@@ -245,7 +246,7 @@ HASTEN_API std::string to_html(const Report& report);
 HASTEN_API std::string to_trace(const Report& report);
 // One sentence: the component, layer and operation for which memory ran out, and the largest
 // holders by component and layer.
-HASTEN_API std::string to_text(const OutOfMemory& ran_out);
+HASTEN_API std::string to_text(const OutOfMemory& failure);
 // A memory snapshot that PyTorch's viewer opens (pytorch.org/memory_viz): a pickle as
 // torch.cuda.memory._dump_snapshot writes it. The frames of an allocation are its operator and its
 // layers, the innermost first. Addresses are simulated: on the CPU each allocation is a segment, on

@@ -91,11 +91,11 @@ class [[nodiscard]] HASTEN_API RecomputedRegion {
   ~RecomputedRegion();
 
   // Records the results of the first run, because code that uses them may change them in place.
-  void leave_with(const Inputs& outputs);
+  void record_outputs(const Inputs& outputs);
 
  private:
-  struct FirstRun;
-  std::unique_ptr<FirstRun> run_;
+  struct FirstRunPolicy;
+  std::unique_ptr<FirstRunPolicy> run_;
 };
 
 // Returns whether operators record gradients now.
@@ -103,7 +103,7 @@ HASTEN_API bool records_gradients();
 
 // Calls f with each tensor of the arguments.
 template <class Arguments, class F>
-void each_argument_tensor(Arguments& arguments, F&& f) {
+void for_each_argument_tensor(Arguments& arguments, F&& f) {
   std::apply([&](auto&... each) { (for_each_tensor(each, f), ...); }, arguments);
 }
 
@@ -116,14 +116,14 @@ auto checkpoint(const CheckpointOptions& options, F&& fn, const Inputs&... input
   std::vector<at::Tensor> tensors;
   // The region keeps the tensors, so the arguments that are kept here have none.
   std::tuple<std::decay_t<Inputs>...> arguments(inputs...);
-  detail::each_argument_tensor(arguments, [&](at::Tensor& tensor) {
+  detail::for_each_argument_tensor(arguments, [&](at::Tensor& tensor) {
     tensors.push_back(std::exchange(tensor, at::Tensor()));
   });
   detail::RecomputedRegion region(
       options, tensors, [kept, arguments](const std::vector<at::Tensor>& again) {
         auto complete = arguments;
         auto next = again.begin();
-        detail::each_argument_tensor(complete, [&](at::Tensor& tensor) { tensor = *next++; });
+        detail::for_each_argument_tensor(complete, [&](at::Tensor& tensor) { tensor = *next++; });
         std::apply([&](auto&... each) { std::invoke(*kept, std::as_const(each)...); }, complete);
       });
   tensors.clear();
@@ -133,7 +133,7 @@ auto checkpoint(const CheckpointOptions& options, F&& fn, const Inputs&... input
   } else {
     std::decay_t<Result> result = std::invoke(*kept, inputs...);
     for_each_tensor(result, [&](at::Tensor& tensor) { tensors.push_back(tensor); });
-    region.leave_with(tensors);
+    region.record_outputs(tensors);
     return result;
   }
 }

@@ -66,7 +66,7 @@ class HASTEN_API AtomicFile {
 HASTEN_API void write_file_atomically(const std::filesystem::path& path, std::string_view bytes);
 
 // The action of commit() if the folder already exists.
-enum class Existing {
+enum class OverwritePolicy {
   refuse,   // Throws IoError "io.exists".
   replace,  // Swaps the old folder for the new one in one step, then deletes it.
 };
@@ -89,7 +89,7 @@ class HASTEN_API StagedDirectory {
 
   // Syncs every staged file and folder, renames the folder to target(), and syncs the folder above.
   // If it throws, the target is unchanged, and the staged folder stays until the destructor runs.
-  void commit(Existing existing = Existing::refuse);
+  void commit(OverwritePolicy policy = OverwritePolicy::refuse);
 
  private:
   std::filesystem::path target_;

@@ -55,7 +55,7 @@ HASTEN_API std::string human_bytes(std::int64_t bytes);
 // decimals: "0:57.82".
 HASTEN_API std::string human_duration(double seconds, bool hundredths = false);
 // Separates thousands by commas: "14,949".
-HASTEN_API std::string grouped(std::int64_t value);
+HASTEN_API std::string group_thousands(std::int64_t value);
 
 HASTEN_API std::string join(const std::vector<std::string>& parts, std::string_view separator);
 HASTEN_API std::vector<std::string> split(std::string_view text, char separator);

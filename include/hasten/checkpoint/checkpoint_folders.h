@@ -95,7 +95,7 @@ HASTEN_API std::filesystem::path recover_last_checkpoint(
     const std::filesystem::path& output_dir, const std::function<void(const std::string&)>& report,
     const std::string& prefix = kCheckpointPrefix,
     const std::function<bool(const std::filesystem::path&)>& accepts = {});
-// The damaged checkpoints that have been set aside there, by ascending step.
+// The damaged checkpoints that have been renamed there, by ascending step.
 HASTEN_API std::vector<std::filesystem::path> damaged_checkpoints(
     const std::filesystem::path& output_dir, const std::string& prefix = kCheckpointPrefix);
 // The step in the name of a folder `checkpoint-N`; -1 for any other name.

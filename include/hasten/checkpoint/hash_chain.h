@@ -4,8 +4,8 @@
 // (docs/durability.md).
 //
 //   const HashChain a = read_hash_chain("out/hash_chain.jsonl");   // throws if a line was changed
-//   if (const auto parted = compare_runs("out", "again").difference)
-//     std::cout << "step " << parted->step << ": " << parted->part << '\n';
+//   if (const auto difference = compare_runs("out", "again").difference)
+//     std::cout << "step " << difference->step << ": " << difference->part << '\n';
 //
 // A link has the SHA-256 of the rows since the previous link, the loss, the SHA-256 of every weight
 // and of every tensor of the optimizer's state, and the hash of the previous link; its own hash is

@@ -49,13 +49,13 @@ struct LossPosition {
 };
 
 // Properties of the training data that let a resumed run notice that the data has changed.
-struct DataIdentity {
+struct DataFingerprint {
   std::int64_t rows = 0;  // the number of rows
   std::string sample;     // a digest of some rows; empty if rows differ each time they are read
 };
 
 // The state of a schedule that follows a metric (hasten/optim/metric_scheduler.h).
-struct MetricSchedule {
+struct MetricScheduleState {
   std::string type;  // such as "greedy"
   std::map<std::string, double> state;
 };
@@ -98,8 +98,8 @@ struct TrainingPosition {
   std::int64_t num_processes = 1;  // the number of processes, or elastic ranks, that trained
   LoaderState loader;
   std::optional<LossPosition> losses = {};
-  std::optional<DataIdentity> data = {};
-  std::optional<MetricSchedule> metric_schedule = {};
+  std::optional<DataFingerprint> data = {};
+  std::optional<MetricScheduleState> metric_schedule = {};
   // The open window of each process, in rank order; empty between two steps.
   std::vector<WindowPosition> windows = {};
   std::optional<HashChainPosition> hash_chain = {};
@@ -123,11 +123,11 @@ HASTEN_API void save_training_state(const std::filesystem::path& folder,
 HASTEN_API TrainingPosition load_training_position(const std::filesystem::path& folder);
 // Restores the optimizer, and LibTorch's generators to their state in `rank`. Returns false, and
 // leaves the generators unchanged, if the run had too few processes to have a state for this rank.
-// The optimizer's states are on the device of their parameters unless `states_on` is set.
+// The optimizer's states are on the device of their parameters unless `state_device` is set.
 HASTEN_API bool load_training_state(const std::filesystem::path& folder,
                                     torch::optim::Optimizer& optimizer,
                                     const ParameterNames& parameters, std::int64_t rank = 0,
-                                    std::optional<at::Device> states_on = std::nullopt);
+                                    std::optional<at::Device> state_device = std::nullopt);
 
 // True if a checkpoint holds the training state; false if it holds only weights (save_only_model).
 HASTEN_API bool has_training_state(const std::filesystem::path& folder);

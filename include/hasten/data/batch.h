@@ -78,14 +78,14 @@ using user_hooks::VisitsParts;
 using user_hooks::VisitsTensors;
 
 template <class T>
-concept LikeExample = requires(T& example) {
+concept ExampleLike = requires(T& example) {
   example.data;
   example.target;
 };
 
 // torch::data::Example, or a class with the same two members and no others.
 template <class T>
-concept ExactlyExample = LikeExample<T> && !std::is_aggregate_v<T> &&
+concept ExactlyExample = ExampleLike<T> && !std::is_aggregate_v<T> &&
                          sizeof(T) == sizeof(std::pair<decltype(T::data), decltype(T::target)>);
 template <class T>
 concept ExampleWithoutTarget = !std::is_aggregate_v<T> && requires(T & example) {
@@ -215,7 +215,7 @@ constexpr bool has_unreachable_members() {
       return (has_unreachable_members<Part, depth - 1>() || ...);
     }(static_cast<PartsOf<T>*>(nullptr));
   } else {
-    return std::is_aggregate_v<T> || LikeExample<T>;
+    return std::is_aggregate_v<T> || ExampleLike<T>;
   }
 }
 

@@ -20,7 +20,7 @@ namespace hasten {
 
 // The place of a batch in an optimizer step of a run with elastic ranks
 // (AcceleratorOptions::elastic_ranks).
-struct ElasticPlace {
+struct ElasticBatchInfo {
   std::int64_t virtual_rank = 0;  // the rank that the batch belongs to
   std::int64_t step = 0;          // the step of all virtual ranks, from 0 in the epoch
   std::int64_t position = 0;      // its number among this process's batches of the window, from 0
@@ -41,7 +41,7 @@ struct BatchInfo {
   // True if some rows of this batch, or of another process's batch in the same step, may not count.
   bool may_be_padded = false;
   // Set in a training pass of a loader whose Accelerator has elastic ranks.
-  std::optional<ElasticPlace> elastic = {};
+  std::optional<ElasticBatchInfo> elastic = {};
 };
 
 // A batch and the information about it.

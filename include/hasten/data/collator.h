@@ -30,7 +30,8 @@ namespace hasten {
 namespace detail {
 
 // Stacks the tensors that have the same index in each row. A row is the list of its tensors.
-HASTEN_API std::vector<at::Tensor> stack_places(const std::vector<std::vector<at::Tensor>>& rows);
+HASTEN_API std::vector<at::Tensor> stack_by_position(
+    const std::vector<std::vector<at::Tensor>>& rows);
 
 }  // namespace detail
 
@@ -48,7 +49,7 @@ struct HASTEN_API DefaultCollator {
       Row copy = rows[row];  // for_each_tensor takes a batch that it may change
       for_each_tensor(copy, [&](const at::Tensor& tensor) { tensors[row].push_back(tensor); });
     }
-    const std::vector<at::Tensor> stacked = detail::stack_places(tensors);
+    const std::vector<at::Tensor> stacked = detail::stack_by_position(tensors);
     Row batch = rows[0];
     std::size_t place = 0;
     for_each_tensor(batch, [&](at::Tensor& tensor) { tensor = stacked[place++]; });

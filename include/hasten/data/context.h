@@ -27,7 +27,7 @@
 
 #include <cstdint>
 
-#include "hasten/base/mix_key.h"
+#include "hasten/base/detail/mix_key.h"
 
 namespace hasten {
 

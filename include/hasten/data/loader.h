@@ -18,8 +18,8 @@
 //
 // A batch is valid until the iterator advances. An error in a batch is thrown when its turn comes,
 // and the message names the batch and the epoch. With several processes, each process reads its
-// share of every step (hasten/data/share.h). Together they read the rows that one process reads, in
-// the same order and with the same random keys (hasten/data/context.h).
+// share of every step (hasten/data/loader_sharding.h). Together they read the rows that one process
+// reads, in the same order and with the same random keys (hasten/data/context.h).
 //
 // Thread rule: a loader belongs to one thread, and its workers belong to it; loaders are
 // independent of each other. If rank 0 reads for all processes, a thread in each process sends and
@@ -97,8 +97,8 @@ class Loader {
 
   // The number of batches that this process gets per epoch, and the number of rows of the dataset.
   // With elastic ranks, size() is the size of a pass that would begin now; it is larger while
-  // gradients are enabled (hasten/data/share.h). Both throw UsageError "data.unknown-size" for a
-  // stream of unknown size, for which has_size() is false.
+  // gradients are enabled (hasten/data/loader_sharding.h). Both throw UsageError
+  // "data.unknown-size" for a stream of unknown size, for which has_size() is false.
   std::int64_t size() const {
     return core_->batches() ? *core_->batches() : (detail::throw_unknown_size("size()"), 0);
   }
@@ -106,9 +106,9 @@ class Loader {
     return core_->rows() ? *core_->rows() : (detail::throw_unknown_size("dataset_size()"), 0);
   }
   bool has_size() const { return core_->rows().has_value(); }
-  // True if this process reads its own part of a stream. A different number of processes would then
-  // read different rows at the same position.
-  bool reads_part() const { return core_->reads_part(); }
+  // True if this process reads its own shard of a stream. A different number of processes would
+  // then read different rows at the same position.
+  bool reads_shard() const { return core_->reads_shard(); }
   std::int64_t batch_size() const { return core_->options().batch_size; }
   const LoaderOptions& options() const { return core_->options(); }
 
@@ -120,10 +120,10 @@ class Loader {
   std::int64_t epoch() const { return core_->epoch(); }
   std::int64_t batch() const { return core_->batch(); }
 
-  // Reads only this process's share from the next pass on (hasten/data/share.h).
+  // Reads only this process's share from the next pass on (hasten/data/loader_sharding.h).
   // Accelerator::prepare calls it. A collective. Throws in every process: UsageError
   // "data.loaders-differ", or ConfigError "data.share" if the batches cannot be divided.
-  void share(const LoaderShare& share) { core_->share(share); }
+  void set_sharding(const LoaderSharding& sharding) { core_->set_sharding(sharding); }
   // Takes effect from the next pass on; see DataLoaderConfiguration::even_batches.
   void set_even_batches(bool even) { core_->set_even_batches(even); }
 

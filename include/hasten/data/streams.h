@@ -125,27 +125,27 @@ auto as_stream(State state) {
 HASTEN_API void check_buffer(std::int64_t buffer_size);
 HASTEN_API RowRandom shuffle_random(std::uint64_t seed, std::int64_t epoch);
 
-// The places of a shuffle buffer while skipped rows are drawn.
+// The slots of a shuffle buffer while skipped rows are drawn.
 class HASTEN_API ShuffleDraws {
  public:
-  // `filled` is the number of places that have rows.
+  // `filled` is the number of slots that have rows.
   ShuffleDraws(std::int64_t buffer_size, std::int64_t filled, RowRandom random);
   // Fills the buffer from the stream and draws a row, `rows` times.
   void draw(std::int64_t rows);
 
-  // The content of a place of the buffer: a row that was there before, or one that follows.
-  struct Place {
+  // The content of a slot of the buffer: a row that was there before, or one that follows.
+  struct Slot {
     bool is_from_stream = false;
-    std::int64_t number = 0;  // its earlier place, or its number in the stream from here on
+    std::int64_t number = 0;  // its earlier slot, or its number in the stream from here on
   };
-  const std::vector<Place>& places() const { return places_; }
+  const std::vector<Slot>& slots() const { return slots_; }
   // The rows that the stream must have for these draws.
   std::int64_t rows_read() const { return rows_read_; }
   const RowRandom& random() const { return random_; }
 
  private:
   std::int64_t buffer_size_, rows_read_ = 0;
-  std::vector<Place> places_;
+  std::vector<Slot> slots_;
   RowRandom random_;
 };
 
@@ -184,7 +184,7 @@ struct ShuffledStream {
   void skip(std::int64_t rows) {
     ShuffleDraws draws(options.buffer_size, static_cast<std::int64_t>(buffer.size()), random);
     draws.draw(rows);
-    if (read_places(draws)) {
+    if (fill_slots(draws)) {
       random = draws.random();
       returned += rows;
       return;
@@ -200,22 +200,22 @@ struct ShuffledStream {
 
  private:
   // Fills the buffer as the draws leave it. Returns false if the stream has too few rows for them.
-  bool read_places(const ShuffleDraws& draws) {
-    const auto& places = draws.places();
-    std::vector<std::optional<Row>> filled(places.size());
-    std::map<std::int64_t, std::size_t> place_of_row;  // rows of the stream, in its order
-    for (std::size_t i = 0; i < places.size(); ++i) {
-      if (places[i].is_from_stream) {
-        place_of_row[places[i].number] = i;
+  bool fill_slots(const ShuffleDraws& draws) {
+    const auto& slots = draws.slots();
+    std::vector<std::optional<Row>> filled(slots.size());
+    std::map<std::int64_t, std::size_t> slot_of_row;  // rows of the stream, in its order
+    for (std::size_t i = 0; i < slots.size(); ++i) {
+      if (slots[i].is_from_stream) {
+        slot_of_row[slots[i].number] = i;
       } else {
-        filled[i] = std::move(buffer[static_cast<std::size_t>(places[i].number)]);
+        filled[i] = std::move(buffer[static_cast<std::size_t>(slots[i].number)]);
       }
     }
     std::int64_t at = 0;
-    for (const auto& [number, place] : place_of_row) {
+    for (const auto& [number, slot] : slot_of_row) {
       if (number > at) stream.skip(number - at);
-      filled[place] = stream.next();
-      if (!filled[place]) return false;
+      filled[slot] = stream.next();
+      if (!filled[slot]) return false;
       at = number + 1;
     }
     if (at < draws.rows_read()) {  // reads the last row to check that the stream has enough

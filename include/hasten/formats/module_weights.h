@@ -6,7 +6,7 @@
 //   load_weights(*net, "net.safetensors");   // every name must match, otherwise nothing changes
 //
 //   // A file of a wrapped module, with an older name, and without the head.
-//   const LoadedNames names = load_weights(
+//   const IncompatibleNames names = load_weights(
 //       *net, folder,
 //       {.strict = false,
 //        .rename = {replace_prefix("module.", ""), replace_regex("^fc(\\d+)\\.", "layers.$1.")}});
@@ -85,7 +85,7 @@ struct LoadModuleOptions {
 };
 
 // The names that did not match, with strict = false.
-struct LoadedNames {
+struct IncompatibleNames {
   std::vector<std::string> missing;     // names of the module that the file lacks
   std::vector<std::string> unexpected;  // names in the file, renamed, that the module lacks
 };
@@ -93,8 +93,8 @@ struct LoadedNames {
 // Copies the tensors of a .safetensors file, an index, or a folder into the module's parameters and
 // buffers, on their devices. Everything is checked before anything is copied. With strict = false
 // at least one name must match.
-HASTEN_API LoadedNames load_weights(torch::nn::Module& module,
-                                    const std::filesystem::path& file_or_folder,
-                                    const LoadModuleOptions& options = {});
+HASTEN_API IncompatibleNames load_weights(torch::nn::Module& module,
+                                          const std::filesystem::path& file_or_folder,
+                                          const LoadModuleOptions& options = {});
 
 }  // namespace hasten

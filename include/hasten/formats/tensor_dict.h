@@ -2,7 +2,7 @@
 // Tensors sorted by name: the content of weight files, and the default type of batches.
 //
 //   TensorDict batch = {{"input_ids", ids}, {"labels", labels}};
-//   at::Tensor input_ids = take(batch, "input_ids");
+//   at::Tensor input_ids = tensor_at(batch, "input_ids");
 //
 // Copying a TensorDict copies references: the tensors share their memory, as everywhere in
 // LibTorch.
@@ -22,6 +22,6 @@ using TensorDict = std::map<std::string, at::Tensor>;
 
 // Returns the tensor of that name. Throws DataError "data.missing-tensor", which lists the names
 // that exist.
-HASTEN_API const at::Tensor& take(const TensorDict& tensors, const std::string& name);
+HASTEN_API const at::Tensor& tensor_at(const TensorDict& tensors, const std::string& name);
 
 }  // namespace hasten

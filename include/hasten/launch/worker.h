@@ -31,10 +31,10 @@
 namespace hasten {
 
 // The launcher that has started the process. `pmi` is MPICH or Intel MPI.
-enum class StartedBy { none, hasten, torchrun, open_mpi, mvapich, pmi, slurm, kubernetes };
+enum class LauncherKind { none, hasten, torchrun, open_mpi, mvapich, pmi, slurm, kubernetes };
 
 template <>
-struct Names<StartedBy> {
+struct Names<LauncherKind> {
   static constexpr std::string_view text[] = {"no launcher", "hasten launch", "torchrun",
                                               "Open MPI",    "MVAPICH",       "PMI",
                                               "Slurm",       "Kubernetes"};
@@ -42,7 +42,7 @@ struct Names<StartedBy> {
 
 // The place of a process among those that were started together.
 struct Worker {
-  StartedBy started_by = StartedBy::none;
+  LauncherKind started_by = LauncherKind::none;
   std::int64_t rank = 0;
   std::int64_t world_size = 1;
   std::int64_t local_rank = 0;  // Among the processes of this machine.

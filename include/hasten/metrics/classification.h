@@ -28,13 +28,13 @@ namespace hasten {
 // which has floating-point labels or one logit.
 class HASTEN_API Accuracy : public EvalMetric {
  public:
-  void reset() override { right_ = total_ = 0; }
+  void reset() override { correct_ = total_ = 0; }
   void add(const at::Tensor& logits, const at::Tensor& labels) override;
   Metrics compute() const override;
-  std::vector<double*> counts() override { return {&right_, &total_}; }
+  std::vector<double*> counts() override { return {&correct_, &total_}; }
 
  private:
-  double right_ = 0, total_ = 0;  // exact, as there are fewer labels than 2^53
+  double correct_ = 0, total_ = 0;  // exact, as there are fewer labels than 2^53
 };
 
 // "top_K_accuracy", such as top_5_accuracy: the share of labels among the K largest logits. Among
@@ -43,14 +43,14 @@ class HASTEN_API TopKAccuracy : public EvalMetric {
  public:
   // Throws UsageError "metrics.top-k" unless k is at least 1.
   explicit TopKAccuracy(std::int64_t k);
-  void reset() override { right_ = total_ = 0; }
+  void reset() override { correct_ = total_ = 0; }
   void add(const at::Tensor& logits, const at::Tensor& labels) override;
   Metrics compute() const override;
-  std::vector<double*> counts() override { return {&right_, &total_}; }
+  std::vector<double*> counts() override { return {&correct_, &total_}; }
 
  private:
   std::int64_t k_;
-  double right_ = 0, total_ = 0;
+  double correct_ = 0, total_ = 0;
 };
 
 // "confusion_T_P" for each pair of classes: the number of labels T that are predicted as P.

@@ -30,7 +30,7 @@ class HASTEN_API BertPreTrainedModel : public PreTrainedModel {
   std::string problem_type() const override { return config_.problem_type; }
   void initialize(const std::vector<std::string>* names = nullptr) override;
   void set_sparse_gradients(bool sparse) override { sparse_gradients_ = sparse; }
-  bool takes_packed_batches() const override { return true; }
+  bool supports_packed_batches() const override { return true; }
   const BertConfig& config() const { return config_; }
 
  protected:

@@ -41,17 +41,17 @@ class HASTEN_API DecoderModel : public Family {
   std::vector<at::Tensor> sparse_parameters() const override;
   bool set_embedding_noise(double alpha) override;
   const at::Tensor& word_embeddings() const;
-  bool takes_packed_batches() const override { return true; }
+  bool supports_packed_batches() const override { return true; }
   // Returns the hidden states of a pass, for the heads.
   virtual at::Tensor hidden_states(const at::Tensor& ids, const DecoderPass& pass) const = 0;
   // True if leaving out the padding of a batch changes results only by rounding.
-  bool may_leave_out_padding() const;
+  bool can_drop_padding() const;
 
  protected:
   // `architecture` is the class that config.json names.
   DecoderModel(typename Family::Config config, const char* architecture);
   // Returns the embeddings of tokens with the noise of NEFTune, if the model trains with it.
-  at::Tensor noisy(const at::Tensor& embeddings) const;
+  at::Tensor add_noise(const at::Tensor& embeddings) const;
 
   std::shared_ptr<EmbeddingTable> words_;
   bool sparse_gradients_ = false;
@@ -71,7 +71,7 @@ class HASTEN_API DecoderForCausalLM : public Family, public CausalModel {
   CacheShape cache_shape() const override { return Family::cache_shape(); }
   std::int64_t max_length() const override { return Family::max_length(); }
   at::Tensor next_logits(const at::Tensor& ids, KeyValueCache& cache) override;
-  bool takes_packed_batches() const override { return true; }
+  bool supports_packed_batches() const override { return true; }
   bool set_loss_only(bool loss_only) override {
     loss_only_ = loss_only;
     return true;
@@ -86,11 +86,11 @@ class HASTEN_API DecoderForCausalLM : public Family, public CausalModel {
   std::string base_prefix() const override { return Family::kDecoderName; }
 
  private:
-  at::Tensor loss_alone(const TensorDict& batch) const;
+  at::Tensor compute_loss(const TensorDict& batch) const;
   const at::Tensor& head() const;  // [vocab_size, hidden size]
 
   std::shared_ptr<typename Family::Decoder> decoder_;
-  std::shared_ptr<Projection> own_head_;  // null if the head is the table of word embeddings
+  std::shared_ptr<Projection> lm_head_;  // null if the head is the table of word embeddings
   bool loss_only_ = false;
 };
 

@@ -18,8 +18,8 @@
 // a module's forward() directly, and nothing can observe that. Hooks run in:
 //
 // - call_module(module, arguments...);
-// - a member of type Hooked<Linear> in place of Linear: fc1(x) runs hooks, fc1->forward(x) does
-// not;
+// - a member of type HookedModule<Linear> in place of Linear: fc1(x) runs hooks, fc1->forward(x)
+// does not;
 // - the modules in a Sequential, after hook_sequentials(root), without a change to their code;
 // - the model that Accelerator::prepare returns: model(x).
 //
@@ -175,15 +175,16 @@ auto call_module(Module& module, Arguments&&... arguments) {
 // A ModuleHolder whose calls run hooks.
 //
 //   struct Net : torch::nn::Module {
-//     Hooked<torch::nn::Linear> fc1 = register_module("fc1", Hooked<torch::nn::Linear>(2, 3));
+//     HookedModule<torch::nn::Linear> fc1 =
+//         register_module("fc1", HookedModule<torch::nn::Linear>(2, 3));
 //     at::Tensor forward(const at::Tensor& x) { return fc1(x); }
 //   };
 template <class Holder>
-class Hooked : public Holder {
+class HookedModule : public Holder {
  public:
   using Holder::Holder;
-  Hooked() = default;
-  Hooked(Holder holder) : Holder(std::move(holder)) {}
+  HookedModule() = default;
+  HookedModule(Holder holder) : Holder(std::move(holder)) {}
 
   template <class... Arguments>
   auto operator()(Arguments&&... arguments) {

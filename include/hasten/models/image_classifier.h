@@ -40,7 +40,7 @@ class HASTEN_API ImageClassifier : public PreTrainedModel {
   // Returns pixel_values after checking their shape.
   at::Tensor pixels_of(const TensorDict& batch) const;
   // Returns the outputs for these logits, with a loss if the batch has labels.
-  ModelOutput classified(at::Tensor logits, const TensorDict& batch) const;
+  ModelOutput classifier_output(at::Tensor logits, const TensorDict& batch) const;
 };
 
 }  // namespace hasten

@@ -13,7 +13,7 @@
 // Memory: two tensors [rows * copies, capacity, width] for each layer, with the type and on the
 // device of the first keys. They are allocated at the first append() of a layer and never grow.
 //
-// Copies: with `copies` above 1, the cache reads the prompts once, and spread() then makes each of
+// Copies: with `copies` above 1, the cache reads the prompts once, and expand() then makes each of
 // them the beginning of `copies` rows, such as the beams of a search. copy_row() copies only the
 // tokens in which two rows of a prompt differ.
 //
@@ -43,7 +43,7 @@ class HASTEN_API KeyValueCache {
   struct Size {
     std::int64_t rows = 1;      // prompts
     std::int64_t capacity = 0;  // tokens of a row
-    std::int64_t copies = 1;    // rows of each prompt after spread()
+    std::int64_t copies = 1;    // rows of each prompt after expand()
   };
   KeyValueCache(const CacheShape& shape, const Size& size);
 
@@ -51,8 +51,8 @@ class HASTEN_API KeyValueCache {
   // Call it while the cache is empty.
   void set_prompt(const at::Tensor& attention_mask);
 
-  // The current number of rows: the prompts, or all copies after spread().
-  std::int64_t rows() const { return is_spread_ ? size_.rows * size_.copies : size_.rows; }
+  // The current number of rows: the prompts, or all copies after expand().
+  std::int64_t rows() const { return is_expanded_ ? size_.rows * size_.copies : size_.rows; }
   std::int64_t length() const { return length_; }
   std::int64_t capacity() const { return size_.capacity; }
 
@@ -70,7 +70,7 @@ class HASTEN_API KeyValueCache {
 
   // Copies each prompt to its other rows: row i becomes the rows i * copies to (i + 1) * copies -
   // 1.
-  void spread();
+  void expand();
   // Makes row `to` equal to row `from`, which belongs to the same prompt.
   void copy_row(std::int64_t from, std::int64_t to);
 
@@ -85,18 +85,18 @@ class HASTEN_API KeyValueCache {
   void check_next(std::int64_t tokens) const;
   std::vector<at::Tensor> keys_and_values() const;
   at::Tensor rows_of(const at::Tensor& all) const;
-  std::int64_t& equal_tokens(std::int64_t a, std::int64_t b);
+  std::int64_t& common_prefix(std::int64_t a, std::int64_t b);
 
   Size size_;
   std::int64_t width_, length_ = 0, prompt_length_ = 0;
-  bool is_spread_ = false;
+  bool is_expanded_ = false;
   std::vector<Layer> layers_;
   // Only set with padding: how many of the first n tokens of each prompt count, [rows][n] for n
   // from 0 to the prompt length, and the mask [rows, capacity].
-  std::vector<std::vector<std::int64_t>> counted_;
+  std::vector<std::vector<std::int64_t>> token_counts_;
   ops::KeyMask mask_{at::Tensor()};
   // For each pair of rows of one prompt: how many of their first tokens are the same.
-  std::vector<std::int64_t> equal_;
+  std::vector<std::int64_t> common_prefixes_;
 };
 
 }  // namespace hasten

@@ -157,7 +157,7 @@ struct LoadedModel {
 HASTEN_API LoadedModel load_model(const std::string& what, const ModelOptions& options);
 // Returns the usual task of models of this type: text_classification for BERT, causal_lm for GPT-2
 // and Llama, image_classification for the others. Reads only the configuration.
-HASTEN_API Task usual_task_of(const std::string& what);
+HASTEN_API Task default_task_of(const std::string& what);
 // Returns the number of ids of a model for texts. Reads only its configuration.
 HASTEN_API std::int64_t vocab_size_of(const std::string& what);
 

@@ -13,7 +13,8 @@
 //     torch::nn::Linear in = register_module("in", torch::nn::Linear(8, 32)),
 //                       out = register_module("out", torch::nn::Linear(32, 8));
 //     at::Tensor forward(const at::Tensor& x) {
-//       return recomputable([this](const at::Tensor& y) { return out(torch::gelu(in(y))) + y; }, x);
+//       return run_recomputable(
+//           [this](const at::Tensor& y) { return out(torch::gelu(in(y))) + y; }, x);
 //     }
 //   };
 //
@@ -62,7 +63,7 @@ class HASTEN_API RecomputableLayer {
 
   // Calls fn(inputs...), as a region of checkpoint() if the layer is recomputed.
   template <class F, class... Inputs>
-  auto recomputable(F&& fn, const Inputs&... inputs) const {
+  auto run_recomputable(F&& fn, const Inputs&... inputs) const {
     return options_ ? checkpoint(*options_, std::forward<F>(fn), inputs...)
                     : std::invoke(fn, inputs...);
   }

@@ -88,7 +88,7 @@ class HASTEN_API TrainingTraits {
 
   // True if forward() accepts batches of one row that consists of several texts, with their offsets
   // in `cu_seq_lens_q` (DataCollatorWithFlattening with return_flash_attn_kwargs).
-  virtual bool takes_packed_batches() const { return false; }
+  virtual bool supports_packed_batches() const { return false; }
 
   // Sets whether parameters may get sparse gradients, which the optimizer must accept.
   virtual void set_sparse_gradients(bool) {}

@@ -23,10 +23,10 @@
 
 namespace hasten {
 
-class HASTEN_API AdafactorOptions : public ParamGroupOptionsOf<AdafactorOptions> {
+class HASTEN_API AdafactorOptions : public CloneableParamGroupOptions<AdafactorOptions> {
  public:
   static constexpr const char* kName = "Adafactor";
-  explicit AdafactorOptions(double lr = 0) : ParamGroupOptionsOf(lr, /*weight_decay=*/0) {}
+  explicit AdafactorOptions(double lr = 0) : CloneableParamGroupOptions(lr, /*weight_decay=*/0) {}
   using Pair = std::tuple<double, double>;
   TORCH_ARG(Pair, eps) = {1e-30, 1e-3};
   TORCH_ARG(double, clip_threshold) = 1;
@@ -44,9 +44,9 @@ class HASTEN_API AdafactorOptions : public ParamGroupOptionsOf<AdafactorOptions>
   void visit(OptionVisitor& option) override;
 };
 
-class HASTEN_API Adafactor : public OptimizerWith<AdafactorOptions> {
+class HASTEN_API Adafactor : public TypedOptimizer<AdafactorOptions> {
  public:
-  using OptimizerWith::OptimizerWith;
+  using TypedOptimizer::TypedOptimizer;
   std::vector<std::int64_t> state_shape(const std::string& tensor,
                                         const at::Tensor& parameter) const override;
 

@@ -16,10 +16,10 @@
 
 namespace hasten {
 
-class HASTEN_API AdamaxOptions : public ParamGroupOptionsOf<AdamaxOptions> {
+class HASTEN_API AdamaxOptions : public CloneableParamGroupOptions<AdamaxOptions> {
  public:
   static constexpr const char* kName = "Adamax";
-  explicit AdamaxOptions(double lr = 2e-3) : ParamGroupOptionsOf(lr, /*weight_decay=*/0) {}
+  explicit AdamaxOptions(double lr = 2e-3) : CloneableParamGroupOptions(lr, /*weight_decay=*/0) {}
   using Betas = std::tuple<double, double>;
   TORCH_ARG(Betas, betas) = {0.9, 0.999};
   TORCH_ARG(double, eps) = 1e-8;
@@ -32,9 +32,9 @@ class HASTEN_API AdamaxOptions : public ParamGroupOptionsOf<AdamaxOptions> {
   void visit(OptionVisitor& option) override;
 };
 
-class HASTEN_API Adamax : public OptimizerWith<AdamaxOptions> {
+class HASTEN_API Adamax : public TypedOptimizer<AdamaxOptions> {
  public:
-  using OptimizerWith::OptimizerWith;
+  using TypedOptimizer::TypedOptimizer;
 
  protected:
   void update(const AdamaxOptions& options, const Entries& entries) override;

@@ -101,8 +101,8 @@ class HASTEN_API AdamWOptions : public torch::optim::AdamWOptions {
 };
 
 class HASTEN_API AdamW : public torch::optim::Optimizer,
-                         public ScalesGradients,
-                         public RepeatsSteps {
+                         public GradientScalingOptimizer,
+                         public CapturableOptimizer {
  public:
   // A group with LibTorch's options takes the bfloat16 options from `defaults`.
   explicit AdamW(const std::vector<torch::optim::OptimizerParamGroup>& groups,
@@ -123,12 +123,12 @@ class HASTEN_API AdamW : public torch::optim::Optimizer,
  private:
   struct Entry;        // a parameter in one step
   struct TouchedRows;  // the rows of a table that have ever had a gradient
-  class Repeated;
+  class RepeatedAdamWStep;
 
   // Checks a group, and gives it hasten's options if it has LibTorch's.
   void check_group(torch::optim::OptimizerParamGroup& group);
-  // `place` is the parameter's number, counted over all groups.
-  Entry entry_of(const at::Tensor& parameter, std::int64_t place, const AdamWOptions& options);
+  // `index` is the parameter's index, counted over all groups.
+  Entry entry_of(const at::Tensor& parameter, std::int64_t index, const AdamWOptions& options);
   void step_cpu(const std::vector<Entry>& entries, const AdamWOptions& options);
   void step_rows(const Entry& entry, const ops::AdamWStep& how);
   void step_on_device(const std::vector<Entry>& entries, const AdamWOptions& options);
@@ -146,7 +146,7 @@ class HASTEN_API AdamW : public torch::optim::Optimizer,
   // The tables that have had only sparse gradients, by parameter.
   std::map<const void*, std::unique_ptr<TouchedRows>> touched_;
   // The step that a graph has replayed and the next step() counts, or null.
-  Repeated* replayed_ = nullptr;
+  RepeatedAdamWStep* replayed_ = nullptr;
 };
 
 }  // namespace hasten

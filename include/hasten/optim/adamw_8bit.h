@@ -31,10 +31,11 @@
 
 namespace hasten {
 
-class HASTEN_API AdamW8bitOptions : public ParamGroupOptionsOf<AdamW8bitOptions> {
+class HASTEN_API AdamW8bitOptions : public CloneableParamGroupOptions<AdamW8bitOptions> {
  public:
   static constexpr const char* kName = "AdamW8bit";
-  explicit AdamW8bitOptions(double lr = 1e-3) : ParamGroupOptionsOf(lr, /*weight_decay=*/1e-2) {}
+  explicit AdamW8bitOptions(double lr = 1e-3)
+      : CloneableParamGroupOptions(lr, /*weight_decay=*/1e-2) {}
   using Betas = std::tuple<double, double>;
   TORCH_ARG(Betas, betas) = {0.9, 0.999};
   TORCH_ARG(double, eps) = 1e-8;
@@ -52,9 +53,10 @@ class HASTEN_API AdamW8bitOptions : public ParamGroupOptionsOf<AdamW8bitOptions>
   void visit(OptionVisitor& option) override;
 };
 
-class HASTEN_API AdamW8bit : public OptimizerWith<AdamW8bitOptions>, public ScalesGradients {
+class HASTEN_API AdamW8bit : public TypedOptimizer<AdamW8bitOptions>,
+                             public GradientScalingOptimizer {
  public:
-  using OptimizerWith::OptimizerWith;
+  using TypedOptimizer::TypedOptimizer;
 
   at::Tensor step(LossClosure closure = nullptr) override;
   bool takes_sparse_gradients() const override { return true; }

@@ -18,10 +18,11 @@
 
 namespace hasten {
 
-class HASTEN_API AdEMAMixOptions : public ParamGroupOptionsOf<AdEMAMixOptions> {
+class HASTEN_API AdEMAMixOptions : public CloneableParamGroupOptions<AdEMAMixOptions> {
  public:
   static constexpr const char* kName = "AdEMAMix";
-  explicit AdEMAMixOptions(double lr = 1e-3) : ParamGroupOptionsOf(lr, /*weight_decay=*/0.01) {}
+  explicit AdEMAMixOptions(double lr = 1e-3)
+      : CloneableParamGroupOptions(lr, /*weight_decay=*/0.01) {}
   using Betas = std::tuple<double, double>;
   TORCH_ARG(Betas, betas) = {0.9, 0.999};
   TORCH_ARG(double, beta3) = 0.9999;
@@ -38,9 +39,9 @@ class HASTEN_API AdEMAMixOptions : public ParamGroupOptionsOf<AdEMAMixOptions> {
   void visit(OptionVisitor& option) override;
 };
 
-class HASTEN_API AdEMAMix : public OptimizerWith<AdEMAMixOptions> {
+class HASTEN_API AdEMAMix : public TypedOptimizer<AdEMAMixOptions> {
  public:
-  using OptimizerWith::OptimizerWith;
+  using TypedOptimizer::TypedOptimizer;
 
  protected:
   void update(const AdEMAMixOptions& options, const Entries& entries) override;

@@ -34,9 +34,9 @@ struct GradientScale {
 };
 
 // An optimizer whose next step can multiply the gradients as it reads them.
-class HASTEN_API ScalesGradients {
+class HASTEN_API GradientScalingOptimizer {
  public:
-  virtual ~ScalesGradients() = default;
+  virtual ~GradientScalingOptimizer() = default;
   // Makes the next step multiply each gradient by this factor as it reads it, which clips without a
   // separate pass over memory. The last call before the step takes effect.
   void scale_next_step(double factor) { scale_ = {.number = factor}; }

@@ -18,10 +18,10 @@
 
 namespace hasten {
 
-class HASTEN_API LambOptions : public ParamGroupOptionsOf<LambOptions> {
+class HASTEN_API LambOptions : public CloneableParamGroupOptions<LambOptions> {
  public:
   static constexpr const char* kName = "Lamb";
-  explicit LambOptions(double lr = 1e-3) : ParamGroupOptionsOf(lr, /*weight_decay=*/0.01) {}
+  explicit LambOptions(double lr = 1e-3) : CloneableParamGroupOptions(lr, /*weight_decay=*/0.01) {}
   using Betas = std::tuple<double, double>;
   TORCH_ARG(Betas, betas) = {0.9, 0.999};
   TORCH_ARG(double, eps) = 1e-6;
@@ -37,10 +37,10 @@ class HASTEN_API LambOptions : public ParamGroupOptionsOf<LambOptions> {
   void visit(OptionVisitor& option) override;
 };
 
-class HASTEN_API Lamb : public OptimizerWith<LambOptions> {
+class HASTEN_API Lamb : public TypedOptimizer<LambOptions> {
  public:
-  using OptimizerWith::OptimizerWith;
-  bool steps_parameters_apart() const override { return false; }
+  using TypedOptimizer::TypedOptimizer;
+  bool steps_parameters_independently() const override { return false; }
 
  protected:
   void update(const LambOptions& options, const Entries& entries) override;

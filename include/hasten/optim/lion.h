@@ -17,10 +17,10 @@
 
 namespace hasten {
 
-class HASTEN_API LionOptions : public ParamGroupOptionsOf<LionOptions> {
+class HASTEN_API LionOptions : public CloneableParamGroupOptions<LionOptions> {
  public:
   static constexpr const char* kName = "Lion";
-  explicit LionOptions(double lr = 1e-4) : ParamGroupOptionsOf(lr, /*weight_decay=*/0) {}
+  explicit LionOptions(double lr = 1e-4) : CloneableParamGroupOptions(lr, /*weight_decay=*/0) {}
   using Betas = std::tuple<double, double>;
   TORCH_ARG(Betas, betas) = {0.9, 0.99};
 
@@ -32,9 +32,9 @@ class HASTEN_API LionOptions : public ParamGroupOptionsOf<LionOptions> {
   void visit(OptionVisitor& option) override;
 };
 
-class HASTEN_API Lion : public OptimizerWith<LionOptions> {
+class HASTEN_API Lion : public TypedOptimizer<LionOptions> {
  public:
-  using OptimizerWith::OptimizerWith;
+  using TypedOptimizer::TypedOptimizer;
 
  protected:
   void update(const LionOptions& options, const Entries& entries) override;

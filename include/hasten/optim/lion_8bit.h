@@ -18,10 +18,10 @@
 
 namespace hasten {
 
-class HASTEN_API Lion8bitOptions : public ParamGroupOptionsOf<Lion8bitOptions> {
+class HASTEN_API Lion8bitOptions : public CloneableParamGroupOptions<Lion8bitOptions> {
  public:
   static constexpr const char* kName = "Lion8bit";
-  explicit Lion8bitOptions(double lr = 1e-4) : ParamGroupOptionsOf(lr, /*weight_decay=*/0) {}
+  explicit Lion8bitOptions(double lr = 1e-4) : CloneableParamGroupOptions(lr, /*weight_decay=*/0) {}
   using Betas = std::tuple<double, double>;
   TORCH_ARG(Betas, betas) = {0.9, 0.99};
   // The number of bits per element of the momentum: 8 or 32.
@@ -38,9 +38,9 @@ class HASTEN_API Lion8bitOptions : public ParamGroupOptionsOf<Lion8bitOptions> {
   void visit(OptionVisitor& option) override;
 };
 
-class HASTEN_API Lion8bit : public OptimizerWith<Lion8bitOptions> {
+class HASTEN_API Lion8bit : public TypedOptimizer<Lion8bitOptions> {
  public:
-  using OptimizerWith::OptimizerWith;
+  using TypedOptimizer::TypedOptimizer;
   bool takes_sparse_gradients() const override { return true; }
 
  protected:

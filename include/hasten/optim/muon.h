@@ -24,10 +24,10 @@
 
 namespace hasten {
 
-class HASTEN_API MuonOptions : public ParamGroupOptionsOf<MuonOptions> {
+class HASTEN_API MuonOptions : public CloneableParamGroupOptions<MuonOptions> {
  public:
   static constexpr const char* kName = "Muon";
-  explicit MuonOptions(double lr = 1e-3) : ParamGroupOptionsOf(lr, /*weight_decay=*/0.1) {}
+  explicit MuonOptions(double lr = 1e-3) : CloneableParamGroupOptions(lr, /*weight_decay=*/0.1) {}
   TORCH_ARG(double, momentum) = 0.95;
   TORCH_ARG(bool, nesterov) = true;
   TORCH_ARG(std::vector<double>, ns_coefficients) = {3.4445, -4.775, 2.0315};
@@ -43,9 +43,9 @@ class HASTEN_API MuonOptions : public ParamGroupOptionsOf<MuonOptions> {
   void visit(OptionVisitor& option) override;
 };
 
-class HASTEN_API Muon : public OptimizerWith<MuonOptions> {
+class HASTEN_API Muon : public TypedOptimizer<MuonOptions> {
  public:
-  using OptimizerWith::OptimizerWith;
+  using TypedOptimizer::TypedOptimizer;
 
  protected:
   void update(const MuonOptions& options, const Entries& entries) override;

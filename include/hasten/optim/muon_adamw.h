@@ -25,10 +25,11 @@
 
 namespace hasten {
 
-class HASTEN_API MuonAdamWOptions : public ParamGroupOptionsOf<MuonAdamWOptions> {
+class HASTEN_API MuonAdamWOptions : public CloneableParamGroupOptions<MuonAdamWOptions> {
  public:
   static constexpr const char* kName = "MuonAdamW";
-  explicit MuonAdamWOptions(double lr = 1e-3) : ParamGroupOptionsOf(lr, /*weight_decay=*/0.1) {}
+  explicit MuonAdamWOptions(double lr = 1e-3)
+      : CloneableParamGroupOptions(lr, /*weight_decay=*/0.1) {}
   TORCH_ARG(bool, use_muon) = true;
   TORCH_ARG(double, momentum) = 0.95;
   TORCH_ARG(bool, nesterov) = true;
@@ -48,10 +49,10 @@ class HASTEN_API MuonAdamWOptions : public ParamGroupOptionsOf<MuonAdamWOptions>
   void visit(OptionVisitor& option) override;
 };
 
-class HASTEN_API MuonAdamW : public OptimizerWith<MuonAdamWOptions> {
+class HASTEN_API MuonAdamW : public TypedOptimizer<MuonAdamWOptions> {
  public:
-  using OptimizerWith::OptimizerWith;
-  bool steps_parameters_apart() const override { return false; }
+  using TypedOptimizer::TypedOptimizer;
+  bool steps_parameters_independently() const override { return false; }
 
  protected:
   void check_step() const override;

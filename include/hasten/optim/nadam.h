@@ -16,10 +16,10 @@
 
 namespace hasten {
 
-class HASTEN_API NAdamOptions : public ParamGroupOptionsOf<NAdamOptions> {
+class HASTEN_API NAdamOptions : public CloneableParamGroupOptions<NAdamOptions> {
  public:
   static constexpr const char* kName = "NAdam";
-  explicit NAdamOptions(double lr = 2e-3) : ParamGroupOptionsOf(lr, /*weight_decay=*/0) {}
+  explicit NAdamOptions(double lr = 2e-3) : CloneableParamGroupOptions(lr, /*weight_decay=*/0) {}
   using Betas = std::tuple<double, double>;
   TORCH_ARG(Betas, betas) = {0.9, 0.999};
   TORCH_ARG(double, eps) = 1e-8;
@@ -34,9 +34,9 @@ class HASTEN_API NAdamOptions : public ParamGroupOptionsOf<NAdamOptions> {
   void visit(OptionVisitor& option) override;
 };
 
-class HASTEN_API NAdam : public OptimizerWith<NAdamOptions> {
+class HASTEN_API NAdam : public TypedOptimizer<NAdamOptions> {
  public:
-  using OptimizerWith::OptimizerWith;
+  using TypedOptimizer::TypedOptimizer;
 
  protected:
   void update(const NAdamOptions& options, const Entries& entries) override;

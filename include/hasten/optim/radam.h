@@ -16,10 +16,10 @@
 
 namespace hasten {
 
-class HASTEN_API RAdamOptions : public ParamGroupOptionsOf<RAdamOptions> {
+class HASTEN_API RAdamOptions : public CloneableParamGroupOptions<RAdamOptions> {
  public:
   static constexpr const char* kName = "RAdam";
-  explicit RAdamOptions(double lr = 1e-3) : ParamGroupOptionsOf(lr, /*weight_decay=*/0) {}
+  explicit RAdamOptions(double lr = 1e-3) : CloneableParamGroupOptions(lr, /*weight_decay=*/0) {}
   using Betas = std::tuple<double, double>;
   TORCH_ARG(Betas, betas) = {0.9, 0.999};
   TORCH_ARG(double, eps) = 1e-8;
@@ -33,9 +33,9 @@ class HASTEN_API RAdamOptions : public ParamGroupOptionsOf<RAdamOptions> {
   void visit(OptionVisitor& option) override;
 };
 
-class HASTEN_API RAdam : public OptimizerWith<RAdamOptions> {
+class HASTEN_API RAdam : public TypedOptimizer<RAdamOptions> {
  public:
-  using OptimizerWith::OptimizerWith;
+  using TypedOptimizer::TypedOptimizer;
 
  protected:
   void update(const RAdamOptions& options, const Entries& entries) override;

@@ -37,9 +37,9 @@ class HASTEN_API RepeatedStep {
 };
 
 // An optimizer whose steps can be repeated.
-class HASTEN_API RepeatsSteps {
+class HASTEN_API CapturableOptimizer {
  public:
-  virtual ~RepeatsSteps() = default;
+  virtual ~CapturableOptimizer() = default;
   virtual std::unique_ptr<RepeatedStep> repeated_step() = 0;
 };
 

@@ -24,9 +24,9 @@
 namespace hasten {
 
 // An optimizer that uses different weights for training and for evaluation.
-class HASTEN_API AveragesWeights {
+class HASTEN_API WeightAveragingOptimizer {
  public:
-  virtual ~AveragesWeights() = default;
+  virtual ~WeightAveragingOptimizer() = default;
   // train() sets the parameters to the weights to train, eval() to the mean to evaluate. Each does
   // nothing if the optimizer is already in that mode.
   virtual void train() = 0;
@@ -40,11 +40,12 @@ struct Averaging {
   double weight_lr_power = 2;     // ... times the highest learning rate to this power.
 };
 
-class HASTEN_API ScheduleFreeAdamWOptions : public ParamGroupOptionsOf<ScheduleFreeAdamWOptions> {
+class HASTEN_API ScheduleFreeAdamWOptions
+    : public CloneableParamGroupOptions<ScheduleFreeAdamWOptions> {
  public:
   static constexpr const char* kName = "ScheduleFreeAdamW";
   explicit ScheduleFreeAdamWOptions(double lr = 2.5e-3)
-      : ParamGroupOptionsOf(lr, /*weight_decay=*/0) {}
+      : CloneableParamGroupOptions(lr, /*weight_decay=*/0) {}
   using Betas = std::tuple<double, double>;
   TORCH_ARG(Betas, betas) = {0.9, 0.999};
   TORCH_ARG(double, eps) = 1e-8;
@@ -60,10 +61,12 @@ class HASTEN_API ScheduleFreeAdamWOptions : public ParamGroupOptionsOf<ScheduleF
   void visit(OptionVisitor& option) override;
 };
 
-class HASTEN_API ScheduleFreeSGDOptions : public ParamGroupOptionsOf<ScheduleFreeSGDOptions> {
+class HASTEN_API ScheduleFreeSGDOptions
+    : public CloneableParamGroupOptions<ScheduleFreeSGDOptions> {
  public:
   static constexpr const char* kName = "ScheduleFreeSGD";
-  explicit ScheduleFreeSGDOptions(double lr = 1) : ParamGroupOptionsOf(lr, /*weight_decay=*/0) {}
+  explicit ScheduleFreeSGDOptions(double lr = 1)
+      : CloneableParamGroupOptions(lr, /*weight_decay=*/0) {}
   TORCH_ARG(double, momentum) = 0.9;
   TORCH_ARG(Averaging, averaging);
 
@@ -78,10 +81,10 @@ class HASTEN_API ScheduleFreeSGDOptions : public ParamGroupOptionsOf<ScheduleFre
 };
 
 template <class Options>
-class HASTEN_API ScheduleFree : public OptimizerWith<Options>, public AveragesWeights {
+class HASTEN_API ScheduleFree : public TypedOptimizer<Options>, public WeightAveragingOptimizer {
  public:
-  using OptimizerWith<Options>::OptimizerWith;
-  bool steps_parameters_apart() const override { return false; }
+  using TypedOptimizer<Options>::TypedOptimizer;
+  bool steps_parameters_independently() const override { return false; }
   void train() override;
   void eval() override;
   void save(torch::serialize::OutputArchive& archive) const override;

@@ -17,10 +17,11 @@
 
 namespace hasten {
 
-class HASTEN_API StableAdamWOptions : public ParamGroupOptionsOf<StableAdamWOptions> {
+class HASTEN_API StableAdamWOptions : public CloneableParamGroupOptions<StableAdamWOptions> {
  public:
   static constexpr const char* kName = "StableAdamW";
-  explicit StableAdamWOptions(double lr = 1e-3) : ParamGroupOptionsOf(lr, /*weight_decay=*/0.01) {}
+  explicit StableAdamWOptions(double lr = 1e-3)
+      : CloneableParamGroupOptions(lr, /*weight_decay=*/0.01) {}
   using Betas = std::tuple<double, double>;
   TORCH_ARG(Betas, betas) = {0.9, 0.99};
   TORCH_ARG(double, eps) = 1e-6;
@@ -34,10 +35,10 @@ class HASTEN_API StableAdamWOptions : public ParamGroupOptionsOf<StableAdamWOpti
   void visit(OptionVisitor& option) override;
 };
 
-class HASTEN_API StableAdamW : public OptimizerWith<StableAdamWOptions> {
+class HASTEN_API StableAdamW : public TypedOptimizer<StableAdamWOptions> {
  public:
-  using OptimizerWith::OptimizerWith;
-  bool steps_parameters_apart() const override { return false; }
+  using TypedOptimizer::TypedOptimizer;
+  bool steps_parameters_independently() const override { return false; }
 
  protected:
   void update(const StableAdamWOptions& options, const Entries& entries) override;

@@ -81,7 +81,7 @@ class HASTEN_API ParamGroupOptions : public torch::optim::OptimizerOptions {
 
 // Adds setters that return the derived class, and clone().
 template <class Derived>
-class ParamGroupOptionsOf : public ParamGroupOptions {
+class CloneableParamGroupOptions : public ParamGroupOptions {
  public:
   using ParamGroupOptions::maximize;
   using ParamGroupOptions::ParamGroupOptions;
@@ -126,7 +126,7 @@ class HASTEN_API StatefulOptimizer : public torch::optim::Optimizer {
   virtual bool takes_sparse_gradients() const { return false; }
   // True if the step of a parameter does not depend on other parameters, so that parameters may be
   // stepped one by one in any order. False for optimizers that count the steps of a group.
-  virtual bool steps_parameters_apart() const { return true; }
+  virtual bool steps_parameters_independently() const { return true; }
 
  protected:
   // The parameters of a group that have gradients. Element i of each list belongs to parameter i.
@@ -148,7 +148,7 @@ class HASTEN_API StatefulOptimizer : public torch::optim::Optimizer {
     void decay(const ParamGroupOptions& options) const;
     // Sets the step of all states to one more than the highest of them, for optimizers that count
     // the steps of a group. Returns it.
-    std::int64_t count_together() const;
+    std::int64_t synchronize_step_counts() const;
   };
 
   StatefulOptimizer(const char* name, const std::vector<torch::optim::OptimizerParamGroup>& groups,
@@ -170,13 +170,13 @@ class HASTEN_API StatefulOptimizer : public torch::optim::Optimizer {
 
 // An optimizer with these options. Its name is Options::kName.
 template <class Options>
-class OptimizerWith : public StatefulOptimizer {
+class TypedOptimizer : public StatefulOptimizer {
  public:
-  explicit OptimizerWith(const std::vector<torch::optim::OptimizerParamGroup>& groups,
-                         Options defaults = Options())
+  explicit TypedOptimizer(const std::vector<torch::optim::OptimizerParamGroup>& groups,
+                          Options defaults = Options())
       : StatefulOptimizer(Options::kName, groups, std::make_unique<Options>(std::move(defaults))) {}
-  explicit OptimizerWith(std::vector<at::Tensor> parameters, Options defaults = Options())
-      : OptimizerWith(
+  explicit TypedOptimizer(std::vector<at::Tensor> parameters, Options defaults = Options())
+      : TypedOptimizer(
             std::vector<torch::optim::OptimizerParamGroup>{
                 torch::optim::OptimizerParamGroup(std::move(parameters))},
             std::move(defaults)) {}

@@ -20,6 +20,7 @@
 #include "hasten/options/environment.h"
 #include "hasten/options/kwargs.h"
 #include "hasten/options/names.h"
+#include "hasten/options/precision.h"
 #include "hasten/options/resolved_value.h"
 
 namespace hasten {
@@ -28,7 +29,6 @@ namespace config {
 class OptionTable;
 }
 
-enum class LaunchPrecision { no, fp16, bf16 };
 enum class DistributedType { NO, MULTI_CPU, MULTI_GPU, XLA };
 
 enum class RendezvousBackend { static_, c10d };
@@ -36,10 +36,6 @@ enum class RendezvousBackend { static_, c10d };
 template <>
 struct Names<RendezvousBackend> {
   static constexpr std::string_view text[] = {"static", "c10d"};
-};
-template <>
-struct Names<LaunchPrecision> {
-  static constexpr std::string_view text[] = {"no", "fp16", "bf16"};
 };
 template <>
 struct Names<DistributedType> {
@@ -59,7 +55,7 @@ struct LaunchOptions {
   // OMP_NUM_THREADS of each process. If unset: the variable's value, or cores / processes.
   std::optional<std::int64_t> num_cpu_threads_per_process;
   bool enable_cpu_affinity = false;  // Bind each process to its own cores.
-  LaunchPrecision mixed_precision = LaunchPrecision::no;
+  Precision mixed_precision = Precision::no;
   // Set by Accelerate's files. hasten derives it from the other options, except that XLA sets
   // `tpu`.
   DistributedType distributed_type = DistributedType::NO;

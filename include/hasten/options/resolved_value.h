@@ -3,7 +3,7 @@
 //
 //   for (const config::ResolvedValue& value : values)
 //     std::cout << value.name << ": " << config::to_text(value.value) << '\n';
-//   std::cerr << config::resolved_text(values, config::Show::changed);
+//   std::cerr << config::resolved_text(values, config::ValueFilter::changed);
 //
 // Thread rule: values and pure functions. They throw only if memory runs out.
 #pragma once
@@ -44,9 +44,9 @@ struct ResolvedValue {
   Value default_value;
 };
 // All values, or only those that differ from their defaults.
-enum class Show { changed, all };
+enum class ValueFilter { changed, all };
 // Formats one line per value, `name: value  # origin`. The text is valid YAML, which read_yaml()
 // reads back to the same values.
-HASTEN_API std::string resolved_text(const std::vector<ResolvedValue>& values, Show show);
+HASTEN_API std::string resolved_text(const std::vector<ResolvedValue>& values, ValueFilter filter);
 
 }  // namespace hasten::config

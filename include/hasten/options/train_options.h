@@ -4,8 +4,9 @@
 //
 //   const TrainConfiguration run =
 //       parse_train({argv + 2, argv + argc}, config::process_environment());    // after "hasten train"
-//   if (run.answer == TrainAnswer::run) std::printf("%g\n", run.arguments.learning_rate);
-//   std::fputs(resolved_text(run, config::Show::changed).c_str(), stderr);   // values with origins
+//   if (run.action == TrainAction::run) std::printf("%g\n", run.arguments.learning_rate);
+//   std::fputs(resolved_text(run, config::ValueFilter::changed).c_str(),
+//              stderr);  // values with origins
 //
 // All values are parsed, checked and derived here, before LibTorch is loaded. Needs no torch.
 // Throws ConfigError "config.*" for wrong options, IoError "io.*" for missing files. Thread rule:
@@ -104,10 +105,10 @@ HASTEN_API bool is_exported_model(const std::string& model);
 HASTEN_API void describe(config::OptionTable& table, TrainOptions& options);
 
 // The action that a command line requests.
-enum class TrainAnswer { run, print_config, help, help_markdown };
+enum class TrainAction { run, print_config, help, help_markdown };
 
 struct TrainConfiguration {
-  TrainAnswer answer = TrainAnswer::run;
+  TrainAction action = TrainAction::run;
   TrainOptions options;
   TrainingArguments arguments;                // Resolved.
   std::vector<std::string> notices;           // One line each, for standard error.
@@ -129,7 +130,8 @@ HASTEN_API LoraOptions lora_options_of(const TrainOptions& options);
 HASTEN_API void check_files(const TrainOptions& options);
 
 // Formats the values with their origins, as YAML lines.
-HASTEN_API std::string resolved_text(const TrainConfiguration& configuration, config::Show show);
+HASTEN_API std::string resolved_text(const TrainConfiguration& configuration,
+                                     config::ValueFilter filter);
 
 // Return the texts of `hasten train --help` and of docs/reference/training_arguments.md.
 HASTEN_API std::string train_help(int width);

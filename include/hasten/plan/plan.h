@@ -38,11 +38,11 @@ namespace hasten {
 // Names and values of training arguments.
 using PlanSettings = std::vector<std::pair<std::string, std::string>>;
 
-using StepNeeds = anatomy::StepNeeds;
+using StepCost = anatomy::StepCost;
 
 // Predicts the step with these settings and batches.
-using StepPredictor = std::function<StepNeeds(const PlanSettings& settings, std::int64_t rows,
-                                              std::int64_t accumulation)>;
+using StepPredictor = std::function<StepCost(const PlanSettings& settings, std::int64_t rows,
+                                             std::int64_t accumulation)>;
 
 struct PlanOptions {
   EstimateOptions step;              // The model and the arguments to start from.
@@ -61,7 +61,7 @@ struct PlanStage {
   std::string change;  // "adamw_8bit", "batches of 8, 4 accumulated"
   std::string effect;  // A sentence: what it costs in exactness, and what it does.
   Exactness exactness = Exactness::exact;
-  StepNeeds needs;
+  StepCost cost;
   std::int64_t rows = 0, accumulation = 1;
 };
 
@@ -72,7 +72,7 @@ struct StepPlan {
   PlanSettings model_settings;
   std::vector<std::string> techniques;
   std::int64_t rows = 0, accumulation = 1;
-  StepNeeds needs;
+  StepCost cost;
   // The next larger batch and its memory; 0 if there is none.
   std::int64_t next_rows = 0, next_bytes = 0;
   std::int64_t memory = 0, process = 0;
@@ -103,11 +103,11 @@ using OnChange = std::function<void(const std::string&)>;
 HASTEN_API anatomy::StepComparison compare_changes(const PlanOptions& options,
                                                    const OnChange& on_begin = {});
 
-// Returns the needs of the step in an anatomy's JSON (to_json of a Report), such as the file that
+// Returns the cost of the step in an anatomy's JSON (to_json of a Report), such as the file that
 // `hasten estimate --output FILE.json -- PROGRAM` writes. The time is the roofline's time divided
 // by usual efficiencies; on the CPU, the roofs of this machine are measured. Throws DataError
 // "plan.report".
-HASTEN_API StepNeeds read_step_needs(const std::string& report_json);
+HASTEN_API StepCost read_step_cost(const std::string& report_json);
 
 // The names and effects of all techniques, as a table for a terminal.
 HASTEN_API std::string techniques_text();

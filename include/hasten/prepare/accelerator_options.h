@@ -16,7 +16,7 @@
 #include <optional>
 #include <vector>
 
-#include "hasten/data/share.h"
+#include "hasten/data/loader_sharding.h"
 #include "hasten/optim/grad_scaler.h"
 #include "hasten/prepare/data_parallel.h"
 #include "hasten/prepare/precision.h"
@@ -68,7 +68,7 @@ struct AcceleratorOptions {
   // prepare() moves models to the device, and prepared loaders move their batches there.
   bool device_placement = true;
   DistributedDataParallelKwargs ddp;          // see hasten/prepare/data_parallel.h
-  DataLoaderConfiguration dataloader_config;  // see hasten/data/share.h
+  DataLoaderConfiguration dataloader_config;  // see hasten/data/loader_sharding.h
   InitProcessGroupKwargs process_group;
   // Checks before each collective that all processes make the same call. Also set by
   // ACCELERATE_DEBUG_MODE=true.

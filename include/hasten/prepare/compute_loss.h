@@ -1,22 +1,23 @@
 // File: hasten/prepare/compute_loss.h
-// The functions by which the Trainer and a TrainingStep compute the loss of any module, and by which
-// the Trainer finds the labels of any batch.
+// The functions with which the Trainer and a TrainingStep compute the loss of any module, and with
+// which the Trainer finds the labels of any batch.
 //
 //   struct Net : torch::nn::Module {
 //     at::Tensor forward(const at::Tensor& x) { return x; }
 //   };
 //   using Batch = std::pair<at::Tensor, at::Tensor>;
-//   ComputeLoss compute_loss = [](Net& net, const Batch& batch) {
+//   LossFunction compute_loss = [](Net& net, const Batch& batch) {
 //     const at::Tensor logits = net.forward(batch.first);
 //     return ModelOutput{.loss = torch::nn::functional::cross_entropy(logits, batch.second),
 //                        .logits = logits};
 //   };
-//   LabelsOf labels = [](const Batch& batch) { return batch.second; };
+//   LabelFunction labels = [](const Batch& batch) { return batch.second; };
 //
-// A function names the types of its parameters, which must match the module and its batches. A module parameter may be a class, a base class of it, or a TORCH_MODULE holder. A loss
+// A function names the types of its parameters, which must match the module and its batches. The
+// parameter for the module may be its class, a base class of it, or a TORCH_MODULE holder. A loss
 // function returns the loss alone, or a ModelOutput with the logits, which metrics and predictions
-// need. Calls throw UsageError "prepare.model-type" and "data.batch-type". Thread rule: the same
-// as for the function.
+// need. Calls throw UsageError "prepare.model-type" and "data.batch-type". Thread rule: the same as
+// for the function.
 #pragma once
 
 #include <torch/nn/module.h>
@@ -47,7 +48,7 @@ concept ComputesLoss = requires(Model& model, Batch& batch) {
 // output "loss"; its logits are "logits", or the only other output. All other outputs are in
 // ModelOutput::others.
 template <class Model>
-concept NamesItsOutputs = requires(Model& model, TensorDict& batch) {
+concept ReturnsTensorDict = requires(Model& model, TensorDict& batch) {
   { model.forward(batch) } -> std::same_as<TensorDict>;
 };
 
@@ -130,13 +131,13 @@ const std::type_info* type_of_batch() {
 
 }  // namespace detail
 
-class ComputeLoss {
+class LossFunction {
  public:
   // Holds no function: operator bool returns false, and it must not be called.
-  ComputeLoss() = default;
+  LossFunction() = default;
 
   template <class F>
-  requires(!std::is_same_v<F, ComputeLoss>) ComputeLoss(F compute_loss) {
+  requires(!std::is_same_v<F, LossFunction>) LossFunction(F compute_loss) {
     static_assert(detail::HasParameters<F, 2>,
                   "compute_loss takes the module and the batch, and names both types: "
                   "[](Net& net, const Batch& batch) { ... }");
@@ -172,13 +173,13 @@ class ComputeLoss {
   const std::type_info* batch_type_ = nullptr;
 };
 
-class LabelsOf {
+class LabelFunction {
  public:
   // Holds no function: AnyBatch::labels() finds the labels.
-  LabelsOf() = default;
+  LabelFunction() = default;
 
   template <class F>
-  requires(!std::is_same_v<F, LabelsOf>) LabelsOf(F labels) {
+  requires(!std::is_same_v<F, LabelFunction>) LabelFunction(F labels) {
     static_assert(detail::HasParameters<F, 1>,
                   "labels takes the batch and names its type: "
                   "[](const Batch& batch) { return batch.target; }");
@@ -206,18 +207,18 @@ namespace detail {
 // Returns the forward() of a module that computes its own loss, or no function for any other
 // module. A forward() that is overloaded or a template is found if it takes a TensorDict.
 template <class Model>
-ComputeLoss forward_of() {
+LossFunction forward_of() {
   if constexpr (ComputesLoss<Model, TensorDict>) {
-    return ComputeLoss([](Model& model, TensorDict& batch) { return model.forward(batch); });
-  } else if constexpr (NamesItsOutputs<Model>) {
-    return ComputeLoss(
+    return LossFunction([](Model& model, TensorDict& batch) { return model.forward(batch); });
+  } else if constexpr (ReturnsTensorDict<Model>) {
+    return LossFunction(
         [](Model& model, TensorDict& batch) { return output_of(model.forward(batch)); });
   } else if constexpr (requires { signature_of(&Model::forward); }) {
     using Signature = decltype(signature_of(&Model::forward));
     if constexpr (std::is_same_v<typename Signature::Result, ModelOutput> &&
                   Signature::count == 1) {
       using Batch = typename Signature::template Parameter<0>;
-      return ComputeLoss([](Model& model, Batch& batch) { return model.forward(batch); });
+      return LossFunction([](Model& model, Batch& batch) { return model.forward(batch); });
     } else {
       return {};
     }

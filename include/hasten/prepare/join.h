@@ -61,7 +61,7 @@ class [[nodiscard]] HASTEN_API JoinScope {
 
  private:
   std::shared_ptr<AcceleratorState> state_;
-  int thrown_before_;
+  int uncaught_exceptions_;
 };
 
 }  // namespace hasten

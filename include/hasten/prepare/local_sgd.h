@@ -68,7 +68,7 @@ class [[nodiscard]] HASTEN_API LocalSGD {
   std::shared_ptr<const torch::nn::Module> model_;
   LocalSGDOptions options_;
   Synchronization before_{};
-  int exceptions_;
+  int uncaught_exceptions_;
   std::int64_t steps_ = 0, averages_ = 0;
 };
 

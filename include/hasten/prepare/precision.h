@@ -18,19 +18,11 @@
 #include <c10/core/ScalarType.h>
 
 #include <optional>
-#include <string_view>
 
 #include "hasten/base/export.h"
-#include "hasten/options/names.h"
+#include "hasten/options/precision.h"
 
 namespace hasten {
-
-enum class Precision { no, bf16, fp16 };
-
-template <>
-struct Names<Precision> {
-  static constexpr std::string_view text[] = {"no", "bf16", "fp16"};
-};
 
 // False on a CPU that emulates bfloat16.
 HASTEN_API bool bf16_is_fast(at::Device device);
@@ -46,12 +38,12 @@ class [[nodiscard]] HASTEN_API AutocastGuard {
 
  private:
   // The state before the guard; unset if the guard changes nothing.
-  struct Before {
+  struct PreviousState {
     bool enabled;
     at::ScalarType type;
   };
   at::DeviceType device_;
-  std::optional<Before> before_;
+  std::optional<PreviousState> before_;
 };
 
 }  // namespace hasten

@@ -27,21 +27,21 @@
 #include <vector>
 
 #include "hasten/base/export.h"
-#include "hasten/data/share.h"
+#include "hasten/data/loader_sharding.h"
 #include "hasten/prepare/prepared.h"
 
 namespace hasten::detail {
 
 template <class T>
-struct PointerTo {
+struct PointeeOf {
   using type = void;
 };
 template <class T>
-struct PointerTo<std::shared_ptr<T>> {
+struct PointeeOf<std::shared_ptr<T>> {
   using type = T;
 };
 template <class T, class D>
-struct PointerTo<std::unique_ptr<T, D>> {
+struct PointeeOf<std::unique_ptr<T, D>> {
   using type = T;
 };
 
@@ -55,12 +55,12 @@ concept Holder = requires(const T& holder) {
 // Returns a shared_ptr to the object, which keeps an rvalue and the object of a shared_ptr alive,
 // and only refers to another lvalue.
 template <class Object>
-auto shared(Object&& object) {
+auto to_shared_ptr(Object&& object) {
   using T = std::remove_cvref_t<Object>;
   if constexpr (Holder<T>) {
     return std::shared_ptr<typename T::ContainedType>(object.ptr());
-  } else if constexpr (!std::is_void_v<typename PointerTo<T>::type>) {
-    using Pointee = typename PointerTo<T>::type;
+  } else if constexpr (!std::is_void_v<typename PointeeOf<T>::type>) {
+    using Pointee = typename PointeeOf<T>::type;
     if constexpr (std::is_same_v<T, std::shared_ptr<Pointee>>) {
       return std::shared_ptr<Pointee>(std::forward<Object>(object));
     } else if constexpr (std::is_lvalue_reference_v<Object>) {
@@ -82,12 +82,12 @@ concept Iterable = requires(T& loader) {
 };
 
 template <class T>
-concept Shareable = requires(T& loader, LoaderShare share) {
-  loader.share(share);
+concept Shardable = requires(T& loader, LoaderSharding sharding) {
+  loader.set_sharding(sharding);
 };
 
 template <class T>
-inline constexpr bool kNever = false;
+inline constexpr bool kAlwaysFalse = false;
 
 // Moves the module to the device.
 HASTEN_API void place_module(const AcceleratorState& state, torch::nn::Module& module);
@@ -98,7 +98,7 @@ HASTEN_API void prepare_module(AcceleratorState& state,
 // Checks the optimizer, drops its duplicate parameters and moves its state to the device.
 HASTEN_API void prepare_optimizer(AcceleratorState& state, torch::optim::Optimizer& optimizer);
 // Returns how a loader divides its rows among the processes.
-HASTEN_API LoaderShare share_of(const AcceleratorState& state);
+HASTEN_API LoaderSharding loader_sharding(const AcceleratorState& state);
 // Checks that the loader has the same number of batches in all processes. `batches` is unset if the
 // number is not known. Throws UsageError "data.loaders-differ". A collective.
 HASTEN_API void check_same_batches(std::optional<std::int64_t> batches, const Group& group);
@@ -106,14 +106,14 @@ HASTEN_API void check_same_batches(std::optional<std::int64_t> batches, const Gr
 // Makes a loader of hasten's return this process's rows only. Any other loader is read in full by
 // every process, so only the number of its batches is checked.
 template <class Loader>
-void share_rows(Loader& loader, const AcceleratorState& state) {
-  const LoaderShare share = share_of(state);
-  if constexpr (Shareable<Loader>) {
-    loader.share(share);
-  } else if (share.group.size() > 1) {
+void shard_rows(Loader& loader, const AcceleratorState& state) {
+  const LoaderSharding sharding = loader_sharding(state);
+  if constexpr (Shardable<Loader>) {
+    loader.set_sharding(sharding);
+  } else if (sharding.group.size() > 1) {
     std::optional<std::int64_t> batches;
     if constexpr (requires { loader.size(); }) batches = static_cast<std::int64_t>(loader.size());
-    check_same_batches(batches, share.group);
+    check_same_batches(batches, sharding.group);
   }
 }
 
@@ -123,7 +123,7 @@ auto prepare_one(Object&& object, const std::shared_ptr<AcceleratorState>& state
   if constexpr (requires { typename T::IsPrepared; }) {
     return T(std::forward<Object>(object));  // prepared already
   } else if constexpr (std::is_class_v<T>) {
-    auto pointer = shared(std::forward<Object>(object));
+    auto pointer = to_shared_ptr(std::forward<Object>(object));
     using Pointee = typename decltype(pointer)::element_type;
     if constexpr (std::is_base_of_v<torch::nn::Module, Pointee>) {
       prepare_module(*state, pointer);
@@ -135,17 +135,17 @@ auto prepare_one(Object&& object, const std::shared_ptr<AcceleratorState>& state
       return PreparedScheduler(std::shared_ptr<torch::optim::LRScheduler>(std::move(pointer)),
                                state);
     } else if constexpr (Iterable<Pointee>) {
-      share_rows(*pointer, *state);
+      shard_rows(*pointer, *state);
       return PreparedLoader<Pointee>(std::move(pointer), state);
     } else {
-      static_assert(kNever<T>,
+      static_assert(kAlwaysFalse<T>,
                     "Accelerator::prepare takes modules, optimizers, learning-rate schedulers and "
                     "loaders. hasten/prepare/prepare.h explains how to use a "
                     "ReduceLROnPlateauScheduler and a torch::jit::Module");
     }
   } else {
     static_assert(
-        kNever<T>,
+        kAlwaysFalse<T>,
         "Accelerator::prepare takes modules, optimizers, learning-rate schedulers and loaders");
   }
 }

@@ -10,7 +10,7 @@
 // It iterates over any loader: torch::data's, hasten's, a container of batches. It moves each batch
 // to the device and finds out which one is the last: hasten's loaders report it, others are read
 // one batch ahead. With several processes, hasten's loaders read the rows of their own process
-// (hasten/data/share.h).
+// (hasten/data/loader_sharding.h).
 //
 // With any other loader every process reads all batches and keeps its own, so all must read
 // the same batches. Samplers that draw from the default generator draw the same numbers in every
@@ -51,7 +51,7 @@ namespace detail {
 [[noreturn]] HASTEN_API void throw_position_past_end(std::int64_t batches);
 // Makes the position of a prepared loader a part of the Accelerator's checkpoints.
 HASTEN_API void add_position(AcceleratorState& state,
-                             const std::shared_ptr<PositionedLoader>& position);
+                             const std::shared_ptr<LoaderPosition>& position);
 
 // The part of a pass over a prepared loader that does not depend on types. From enter() to the end
 // of the pass, `info` describes the Accelerator's current batch.
@@ -173,7 +173,7 @@ class PreparedLoader {
     Batch& operator*() const { return *pass_->current; }
     Batch* operator->() const { return &*pass_->current; }
     // The facts about the batch, such as the number of its real rows.
-    const BatchInfo& info() const { return pass_->shared.info; }
+    const BatchInfo& info() const { return pass_->loader_pass.info; }
     Iterator& operator++() {
       pass_->advance();
       return *this;
@@ -184,28 +184,29 @@ class PreparedLoader {
     }
 
    private:
-    static constexpr bool kKnowsLast = requires(const Loader& loader) {
+    static constexpr bool kHasIsLast = requires(const Loader& loader) {
       { loader.is_last() } -> std::convertible_to<bool>;
     };
 
     // True for hasten's loaders, which divide their rows and know the info of their batches.
-    static constexpr bool kSharesRows = requires(Loader & loader, const Source& at) {
+    static constexpr bool kShardsRows = requires(Loader & loader, const Source& at) {
       loader.set_even_batches(true);
       { at.info() } -> std::convertible_to<BatchInfo>;
     };
 
     // A loader with const forward iterators returns the same batches each time, so it draws no
     // random numbers.
-    static constexpr bool kDraws = !kSharesRows && !std::ranges::forward_range<const Loader>;
+    static constexpr bool kDrawsRandomNumbers =
+        !kShardsRows && !std::ranges::forward_range<const Loader>;
 
     // Inside join_uneven_inputs the scope decides whether the last step is filled up.
-    static Source begin_of(Loader& loader, detail::LoaderPass& shared) {
-      if constexpr (kSharesRows) {
-        loader.set_even_batches(shared.even_batches());
+    static Source begin_of(Loader& loader, detail::LoaderPass& loader_pass) {
+      if constexpr (kShardsRows) {
+        loader.set_even_batches(loader_pass.even_batches());
         return loader.begin();
       } else {
-        shared.start();
-        return shared.begin([&] { return loader.begin(); });
+        loader_pass.start();
+        return loader_pass.begin([&] { return loader.begin(); });
       }
     }
 
@@ -214,39 +215,40 @@ class PreparedLoader {
       Pass(Loader& loader, std::shared_ptr<AcceleratorState> state,
            std::shared_ptr<detail::ForeignLoaderPosition> position)
           : loader(loader),
-            shared(std::move(state), kDraws, std::move(position)),
-            at(begin_of(loader, shared)),
+            loader_pass(std::move(state), kDrawsRandomNumbers, std::move(position)),
+            at(begin_of(loader, loader_pass)),
             end(loader.end()) {
         skip_steps();
         read_batch();
-        shared.enter();  // last, in case the constructor throws
+        loader_pass.enter();  // last, in case the constructor throws
       }
       Pass(const Pass&) = delete;
       Pass& operator=(const Pass&) = delete;
 
       // Reads the steps before the one that a resumed pass starts with.
       void skip_steps() {
-        const std::int64_t steps = shared.skipped_steps();
+        const std::int64_t steps = loader_pass.skipped_steps();
         for (std::int64_t step = 0; step < steps; ++step) {
           read_batch();
           if (!current) detail::throw_position_past_end(steps);
-          const bool moved = !kKnowsLast || shared.world_size() > 1;
-          if (!moved) reading([&] { ++at; });
+          const bool moved = !kHasIsLast || loader_pass.world_size() > 1;
+          if (!moved) call_with_generator([&] { ++at; });
         }
-        shared.finish_start();
+        loader_pass.finish_start();
       }
 
       void advance() {
         // read_own_batch and the read ahead have already advanced the iterator.
-        const bool moved = !kKnowsLast || (shared.world_size() > 1 && !kSharesRows);
-        if (!moved) reading([&] { ++at; });
+        const bool moved = !kHasIsLast || (loader_pass.world_size() > 1 && !kShardsRows);
+        if (!moved) call_with_generator([&] { ++at; });
         read_batch();
       }
-      // Makes a call that may read from the loader.
+      // Makes a call that may read from the loader. A loader that draws random numbers uses the
+      // generator of the pass.
       template <class Call>
-      auto reading(Call&& call) {
-        if constexpr (kDraws) {
-          return shared.read(call);
+      auto call_with_generator(Call&& call) {
+        if constexpr (kDrawsRandomNumbers) {
+          return loader_pass.read(call);
         } else {
           return call();
         }
@@ -263,51 +265,51 @@ class PreparedLoader {
       // Makes the batch at the iterator the current one.
       void read_batch() {
         current.reset();
-        shared.info.rows = shared.info.real_rows = -1;
-        if (shared.world_size() > 1 && !kSharesRows) return read_own_batch();
-        std::optional<Batch> given = reading([&] {
+        loader_pass.info.rows = loader_pass.info.real_rows = -1;
+        if (loader_pass.world_size() > 1 && !kShardsRows) return read_own_batch();
+        std::optional<Batch> given = call_with_generator([&] {
           std::optional<Batch> next;
           if (at != end) next.emplace(batch());
           return next;
         });
         if (!given) return;
         current.emplace(place_batch(std::move(*given)));
-        if constexpr (kSharesRows) {
-          shared.info = at.info();
-        } else if constexpr (kKnowsLast) {
-          note_last(loader.is_last());
+        if constexpr (kShardsRows) {
+          loader_pass.info = at.info();
+        } else if constexpr (kHasIsLast) {
+          set_is_last(loader.is_last());
         } else {
-          note_last(reading([&] {
+          set_is_last(call_with_generator([&] {
             ++at;  // reads ahead to learn whether this batch is the last
             return !(at != end);
           }));
         }
         count_padded_rows();
-        shared.count_step();
+        loader_pass.count_step();
         report_batch();
       }
 
-      // A loader that shares rows has only full batches before its last step. Batches of any other
+      // A loader that shards rows has only full batches before its last step. Batches of any other
       // loader may differ in their number of rows, so each of them may be padded.
-      void note_last(bool is_last) {
-        shared.info.is_last = is_last;
-        shared.info.may_be_padded =
-            is_last || (std::is_same_v<Batch, TensorDict> && shared.pads_batches());
+      void set_is_last(bool is_last) {
+        loader_pass.info.is_last = is_last;
+        loader_pass.info.may_be_padded =
+            is_last || (std::is_same_v<Batch, TensorDict> && loader_pass.pads_batches());
       }
 
       Batch place_batch(Batch batch) {
-        if (!shared.moves_batches()) return batch;
+        if (!loader_pass.moves_batches()) return batch;
         if constexpr (std::is_same_v<Batch, TensorDict>) {
-          return shared.place(std::move(batch));
+          return loader_pass.place(std::move(batch));
         } else {
           for_each_tensor(batch, [this](at::Tensor& tensor) {
-            if (const auto type = shared.type_of(tensor)) tensor = tensor.to(*type);
+            if (const auto type = loader_pass.type_of(tensor)) tensor = tensor.to(*type);
           });
-          return to_device(std::move(batch), shared.device());
+          return to_device(std::move(batch), loader_pass.device());
         }
       }
       void count_padded_rows() {
-        if constexpr (std::is_same_v<Batch, TensorDict>) shared.count_padded_rows(*current);
+        if constexpr (std::is_same_v<Batch, TensorDict>) loader_pass.count_padded_rows(*current);
       }
 
       // Reads a step of a loader that cannot be divided: one batch for each process. This process
@@ -315,13 +317,13 @@ class PreparedLoader {
       // repeated, or without even_batches some processes get none.
       void read_own_batch() {
         if (ended) return;
-        const auto rank = static_cast<std::size_t>(shared.rank());
-        const auto world = static_cast<std::size_t>(shared.world_size());
+        const auto rank = static_cast<std::size_t>(loader_pass.rank());
+        const auto world = static_cast<std::size_t>(loader_pass.world_size());
         std::vector<at::Tensor> compared;
-        const bool compares = shared.compares();
+        const bool compares = loader_pass.compares();
         std::optional<Batch> own;
         std::size_t read = 0;
-        reading([&] {
+        call_with_generator([&] {
           for (; read < world && at != end; ++read, ++at) {
             Batch each = batch();
             if (compares) {
@@ -334,24 +336,24 @@ class PreparedLoader {
           }
           ended = !(at != end);
         });
-        if (compares) shared.compare(compared);
-        note_last(ended);
+        if (compares) loader_pass.compare(compared);
+        set_is_last(ended);
         if (read == 0) return;
         const bool repeats = !own.has_value();
         if (repeats) {
-          if (!shared.even_batches()) return;
+          if (!loader_pass.even_batches()) return;
           if (first_batches.empty()) detail::throw_uneven_batches();
           if constexpr (std::is_copy_constructible_v<Batch>)
             own.emplace(first_batches[(rank - read) % first_batches.size()]);
         }
         current.emplace(place_batch(std::move(*own)));
-        if (repeats) shared.info.real_rows = 0;  // whatever the type of the batch
+        if (repeats) loader_pass.info.real_rows = 0;  // whatever the type of the batch
         count_padded_rows();
-        if (shared.info.rows < 0) {
-          shared.info.rows = row_count();
-          if (!repeats) shared.info.real_rows = shared.info.rows;
+        if (loader_pass.info.rows < 0) {
+          loader_pass.info.rows = row_count();
+          if (!repeats) loader_pass.info.real_rows = loader_pass.info.rows;
         }
-        shared.count_step();
+        loader_pass.count_step();
         report_batch();
       }
 
@@ -369,14 +371,14 @@ class PreparedLoader {
       }
 
       void report_batch() {
-        if (!shared.is_observed()) return;
+        if (!loader_pass.is_observed()) return;
         std::vector<at::Tensor> tensors;
         for_each_tensor(*current, [&](const at::Tensor& tensor) { tensors.push_back(tensor); });
-        shared.report(tensors);
+        loader_pass.report(tensors);
       }
 
       Loader& loader;
-      detail::LoaderPass shared;
+      detail::LoaderPass loader_pass;
       Source at;
       decltype(std::declval<Loader&>().end()) end;
       std::optional<Batch> current;
@@ -391,7 +393,7 @@ class PreparedLoader {
 
   PreparedLoader(std::shared_ptr<Loader> loader, std::shared_ptr<AcceleratorState> state)
       : loader_(std::move(loader)), state_(std::move(state)) {
-    if constexpr (kKnowsPosition) {
+    if constexpr (kHasState) {
       position_ = std::make_shared<detail::HastenLoaderPosition<Loader>>(loader_);
     } else {
       position_ = foreign_position_ = std::make_shared<detail::ForeignLoaderPosition>();
@@ -412,14 +414,14 @@ class PreparedLoader {
   }
 
  private:
-  static constexpr bool kKnowsPosition = requires(Loader & loader, const LoaderState& state) {
+  static constexpr bool kHasState = requires(Loader & loader, const LoaderState& state) {
     { loader.state() } -> std::same_as<LoaderState>;
     loader.load_state(state);
   };
 
   std::shared_ptr<Loader> loader_;
   std::shared_ptr<AcceleratorState> state_;
-  std::shared_ptr<detail::PositionedLoader> position_;
+  std::shared_ptr<detail::LoaderPosition> position_;
   std::shared_ptr<detail::ForeignLoaderPosition> foreign_position_;  // null for hasten's loaders
 };
 

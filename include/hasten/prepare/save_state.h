@@ -88,8 +88,8 @@ class CheckpointHook {
 namespace detail {
 
 using NumbersByName = std::map<std::string, double>;
-HASTEN_API TensorDict tensors_of_numbers(const NumbersByName& numbers);
-HASTEN_API NumbersByName numbers_of_tensors(const TensorDict& tensors);
+HASTEN_API TensorDict tensors_from_numbers(const NumbersByName& numbers);
+HASTEN_API NumbersByName numbers_from_tensors(const TensorDict& tensors);
 
 template <class Object>
 concept HasStateDict = requires(Object& object, const TensorDict& state) {
@@ -110,14 +110,14 @@ class SavedReference : public SavedObject {
     if constexpr (HasStateDict<Object>) {
       return std::as_const(object_).state_dict();
     } else {
-      return tensors_of_numbers(std::as_const(object_).state());
+      return tensors_from_numbers(std::as_const(object_).state());
     }
   }
   void load_state_dict(const TensorDict& state) override {
     if constexpr (HasStateDict<Object>) {
       object_.load_state_dict(state);
     } else {
-      object_.set_state(numbers_of_tensors(state));
+      object_.set_state(numbers_from_tensors(state));
     }
   }
 

@@ -7,7 +7,9 @@
 //   auto [model, optimizer, train_loader] = accelerator.prepare(net, adamw, batches);
 //   auto step = accelerator.training_step(
 //       model, optimizer,
-//       [](Net& net, const Batch& batch) { return loss_of(net->forward(batch.data), batch.target); },
+//       [](Net& net, const Batch& batch) {
+//         return loss_of(net->forward(batch.data), batch.target);
+//       },
 //       {.max_grad_norm = 1.0});
 //   for (auto& batch : train_loader) {
 //     const hasten::StepResult result = step(batch);
@@ -15,24 +17,26 @@
 //   }
 //
 // Without a graph, a step makes the calls of an ordinary loop: the model in the Accelerator's
-// precision, backward(), clip_grad_norm_(), optimizer.step(), optimizer.zero_grad(). So it works on
-// every device and in every number of processes. A step with a graph has the same bits.
+// precision, backward(), clipping, optimizer.step(), optimizer.zero_grad(). So it works on every
+// device and in every number of processes. A step with a graph has the same bits. An optimizer that
+// can do so clips while it steps, which saves a pass over memory and may differ from
+// clip_grad_norm_() in rounding.
 //
 // A graph repeats kernels with the addresses and the numbers that the host passed when the step was
 // recorded. The loss function must therefore compute only with the tensors of its batch and of the
 // model: a number of the host that changes from step to step would keep its first value. Batches
 // must be on the device, and consist of tensors: a TensorDict, a tensor, a torch::data::Example, a
 // pair of tensors, or a vector of tensors. There is one graph for each shape of a step, for at most
-// 8 shapes. The first three steps, and the first step of each shape, run without a graph. A step
-// is also run without a graph while an anatomy records. missing_graph_reason() says why steps have
-// no graph: several processes, fp16, an optimizer other than hasten::AdamW, step_in_backward,
-// offload_optimizer_states, a hook, another type of batch, a CPU, or a step that reads a number from
-// the device. The first reason is logged once as a warning.
+// 8 shapes. The first three steps, and the first step of each shape, run without a graph, and so do
+// steps while an anatomy records. missing_graph_reason() says why steps have no graph: several
+// processes, fp16, an optimizer that does not implement CapturableOptimizer, as hasten::AdamW does,
+// step_in_backward, offload_optimizer_states, a hook, another type of batch, a CPU, or a step that
+// reads a number from the device. The first reason is logged once as a warning.
 //
 // Throws what the calls of the loop throw (hasten/accelerator.h), and UsageError
-// "prepare.accumulation-steps", "prepare.elastic-loop" and "prepare.no-loss". Thread rule: that of the Accelerator;
-// no other thread may use the device while a step is recorded. Source: torch.cuda.graphs, "whole
-// network capture"; docs/design/024.
+// "prepare.accumulation-steps", "prepare.elastic-loop" and "prepare.no-loss". Thread rule: that of
+// the Accelerator; no other thread may use the device while a step is recorded. Source:
+// torch.cuda.graphs, "whole network capture"; docs/design/024.
 #pragma once
 
 #include <torch/nn/module.h>
@@ -66,7 +70,7 @@ class HASTEN_API TrainingStep {
  public:
   // Accelerator::training_step calls it.
   TrainingStep(std::shared_ptr<AcceleratorState> state, std::shared_ptr<torch::nn::Module> model,
-               PreparedOptimizer optimizer, ComputeLoss compute_loss,
+               PreparedOptimizer optimizer, LossFunction compute_loss,
                const TrainingStepOptions& options);
   TrainingStep(TrainingStep&&) noexcept;
   TrainingStep& operator=(TrainingStep&&) noexcept;

@@ -186,7 +186,7 @@ class [[nodiscard]] HASTEN_API MainProcessFirst {
  private:
   Group group_;
   bool goes_first_;
-  int exceptions_;  // the number of exceptions in flight when the block began
+  int uncaught_exceptions_;  // the number of exceptions in flight when the block began
 };
 
 }  // namespace hasten

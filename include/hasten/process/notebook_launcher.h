@@ -52,7 +52,7 @@ struct NotebookLauncherOptions {
   std::optional<std::int64_t> num_processes;
   // Uses the CPU even if there are GPUs or TPUs.
   bool use_cpu = false;
-  LaunchPrecision mixed_precision = LaunchPrecision::no;
+  Precision mixed_precision = Precision::no;
   // With bf16 on TPUs, double numbers become float, not bfloat16.
   bool downcast_bf16 = false;
   // The number of further attempts after a failed one.

@@ -24,8 +24,8 @@ namespace hasten {
 // each machine.
 HASTEN_API void once(const Group& group, bool is_worker, const std::function<void()>& work);
 
-// Returns the main process's answer in all processes.
+// Returns the main process's value in all processes.
 HASTEN_API std::string broadcast_from_main(const Group& group,
-                                           const std::function<std::string()>& answer);
+                                           const std::function<std::string()>& compute);
 
 }  // namespace hasten

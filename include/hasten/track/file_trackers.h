@@ -19,7 +19,7 @@
 
 namespace hasten {
 
-class AppendedFile;
+class AppendOnlyFile;
 
 // Writes an event file as torch.utils.tensorboard does. The configuration appears in the HParams
 // tab. Texts, histograms and images appear in the tabs of their names.
@@ -38,7 +38,7 @@ class HASTEN_API TensorBoardTracker : public Tracker {
   void finish() override;
 
  private:
-  std::unique_ptr<AppendedFile> file_;
+  std::unique_ptr<AppendOnlyFile> file_;
   bool has_configuration_ = false;
 };
 
@@ -56,7 +56,7 @@ class HASTEN_API JsonLinesTracker : public Tracker {
   void finish() override;
 
  private:
-  std::unique_ptr<AppendedFile> file_;
+  std::unique_ptr<AppendOnlyFile> file_;
 };
 
 // Writes metrics.csv with the columns step, time, name and value, one row for each value, because
@@ -72,7 +72,7 @@ class HASTEN_API CsvTracker : public Tracker {
   void finish() override;
 
  private:
-  std::unique_ptr<AppendedFile> file_;
+  std::unique_ptr<AppendOnlyFile> file_;
 };
 
 }  // namespace hasten

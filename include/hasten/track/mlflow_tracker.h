@@ -7,10 +7,10 @@
 //
 // log() only adds to a queue. A thread of the tracker sends the values in batches, so that a slow
 // server never slows a step. If the server does not answer, the tracker logs this once, keeps the
-// values and tries again; the oldest values are dropped if more than `most_waiting` wait. finish()
-// and the destructor wait at most 20 seconds for the remaining values, and log how many values were
-// not sent. The configuration becomes the run's parameters, without values of more than 6,000
-// bytes.
+// values and tries again; the oldest values are dropped if more than `max_queued_values` wait.
+// finish() and the destructor wait at most 20 seconds for the remaining values, and log how many
+// values were not sent. The configuration becomes the run's parameters, without values of more than
+// 6,000 bytes.
 //
 // The constructor throws ConfigError "track.http-address"; nothing else throws. Thread rule: one
 // thread at a time. Source: MLflow's REST API 2.0.
@@ -26,12 +26,12 @@
 namespace hasten {
 
 struct MLflowOptions {
-  std::string tracking_uri;            // http://HOST:PORT, with a path if the server has one.
-  std::string experiment = "Default";  // It is created if it is missing.
-  std::string run_name;                // If empty, the server chooses one.
-  std::string run_id;                  // A run to continue; a new run if empty.
-  std::string token;                   // Sent as "Authorization: Bearer" if not empty.
-  std::size_t most_waiting = 100000;   // The largest number of waiting values.
+  std::string tracking_uri;                // http://HOST:PORT, with a path if the server has one.
+  std::string experiment = "Default";      // It is created if it is missing.
+  std::string run_name;                    // If empty, the server chooses one.
+  std::string run_id;                      // A run to continue; a new run if empty.
+  std::string token;                       // Sent as "Authorization: Bearer" if not empty.
+  std::size_t max_queued_values = 100000;  // The largest number of waiting values.
 };
 
 // Returns the options that MLflow's variables set: MLFLOW_TRACKING_URI, MLFLOW_EXPERIMENT_NAME,

@@ -59,7 +59,7 @@ class HASTEN_API ProgressBar {
 
   using Clock = std::chrono::steady_clock;
   ProgressBarOptions options_;
-  std::int64_t total_, done_ = 0, before_ = 0;
+  std::int64_t total_, done_ = 0, initial_ = 0;
   std::string postfix_;
   Clock::time_point start_ = Clock::now(), drawn_{};
   bool terminal_ = false, closed_ = false, on_screen_ = false;

@@ -30,8 +30,8 @@ namespace hasten {
 
 class HASTEN_API DashboardCallback : public TrainerCallback {
  public:
-  // `otherwise` sets what is shown if the dashboard cannot be shown.
-  explicit DashboardCallback(ProgressOptions otherwise = {});
+  // `fallback` sets what is shown if the dashboard cannot be shown.
+  explicit DashboardCallback(ProgressOptions fallback = {});
   ~DashboardCallback() override;
 
   void on_train_begin(const TrainerEvent& event, TrainerControl&) override;

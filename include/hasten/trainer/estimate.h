@@ -25,13 +25,13 @@
 #include "hasten/options/lora_options.h"
 #include "hasten/options/names.h"
 #include "hasten/options/training_arguments.h"
-#include "hasten/tpu/anatomy/tpu_account.h"
+#include "hasten/tpu/anatomy/tpu_estimate.h"
 
 namespace hasten {
 
 struct EstimateOptions {
   std::string model;            // as load_model takes it, or a .pt2 file
-  std::optional<Task> task;     // usual_task_of(model) if unset
+  std::optional<Task> task;     // default_task_of(model) if unset
   std::int64_t num_labels = 0;  // 0 means as in config.json
   // Dropout rates as in ModelOptions; as in config.json if unset.
   std::optional<double> hidden_dropout, attention_dropout, classifier_dropout;
@@ -66,7 +66,7 @@ HASTEN_API FittingBatch largest_fitting_batch(const EstimateOptions& options, st
 // Makes the same steps for a TPU that need not be present (device "tpu:TOPOLOGY",
 // hasten/tpu/machine/tpus.h): the TPU's compiler compiles each program, and none is run. Call it
 // once in a process, after the estimates for other devices. If a program does not compile,
-// TpuAccount::stopped says why. Also throws what DryTpu throws.
-HASTEN_API anatomy::TpuAccount estimate_for_tpu(const EstimateOptions& options);
+// TpuEstimate::stopped says why. Also throws what DryTpu throws.
+HASTEN_API anatomy::TpuEstimate estimate_for_tpu(const EstimateOptions& options);
 
 }  // namespace hasten

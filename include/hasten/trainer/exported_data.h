@@ -51,7 +51,7 @@ class HASTEN_API ExportedFiles {
   const TrainerDataset& eval() const;
   // Returns a function that computes the loss of a program that does not return it, and makes the
   // labels that rows lack. Returns no function if neither is necessary.
-  ComputeLoss compute_loss() const;
+  LossFunction compute_loss() const;
   // The accuracy if the program classifies rows; null otherwise.
   std::shared_ptr<EvalMetric> compute_metrics() const;
   // The files of the tokenizer and the configuration next to the .pt2 file, to be saved with the

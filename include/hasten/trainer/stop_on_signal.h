@@ -50,19 +50,25 @@ class HASTEN_API StopOnSignal : public TrainerCallback {
   // Restores the previous actions. May be called more than once.
   void restore_handlers();
 
-  void on_train_begin(const TrainerEvent&, TrainerControl& control) override { ask(control); }
-  void on_step_end(const TrainerEvent&, TrainerControl& control, double) override { ask(control); }
-  void on_evaluate(const TrainerEvent&, TrainerControl& control, const Metrics&) override {
-    ask(control);
+  void on_train_begin(const TrainerEvent&, TrainerControl& control) override {
+    request_stop(control);
   }
-  void on_save(const TrainerEvent&, TrainerControl& control) override { ask(control); }
-  void on_prediction_step(const TrainerEvent&, TrainerControl& control) override { ask(control); }
+  void on_step_end(const TrainerEvent&, TrainerControl& control, double) override {
+    request_stop(control);
+  }
+  void on_evaluate(const TrainerEvent&, TrainerControl& control, const Metrics&) override {
+    request_stop(control);
+  }
+  void on_save(const TrainerEvent&, TrainerControl& control) override { request_stop(control); }
+  void on_prediction_step(const TrainerEvent&, TrainerControl& control) override {
+    request_stop(control);
+  }
   bool reads_gradients() const override { return false; }
   bool reads_losses() const override { return false; }
 
  private:
   void install(int signal);
-  void ask(TrainerControl& control) const;
+  void request_stop(TrainerControl& control) const;
 
   std::vector<int> installed_;
   bool owns_handlers_ = true;

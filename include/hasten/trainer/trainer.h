@@ -78,13 +78,13 @@ struct TrainerParts {
   TrainerDataset train_dataset = {};
   TrainerDataset eval_dataset = {};
   // Computes the loss of a batch, instead of the module's forward().
-  ComputeLoss compute_loss = {};
+  LossFunction compute_loss = {};
   // Returns the labels of a batch, for metrics and predictions, and to weight a batch by its labels
   // that are not -100. Without this function, the labels are the column "labels" of a TensorDict
   // (or the columns that label_names names; the first of them determines the weight), the second
   // tensor of a pair, or the target of an example of torch::data. A batch without labels is
   // weighted by its rows.
-  LabelsOf labels = {};
+  LabelFunction labels = {};
   std::shared_ptr<EvalMetric> compute_metrics = nullptr;
   std::vector<std::shared_ptr<TrainerCallback>> callbacks = {};
   // Files that are saved with each model, such as a tokenizer's. They are read when the Trainer is
@@ -131,7 +131,7 @@ namespace detail {
 
 template <class Object>
 using ModuleOf =
-    typename decltype(shared(std::declval<std::remove_cvref_t<Object>&>()))::element_type;
+    typename decltype(to_shared_ptr(std::declval<std::remove_cvref_t<Object>&>()))::element_type;
 
 // A module, a pointer to one, or a TORCH_MODULE holder.
 template <class Object>
@@ -146,7 +146,7 @@ class HASTEN_API Trainer {
   // a module itself, which must outlive the Trainer.
   template <detail::ModuleObject Model>
   Trainer(Model&& model, TrainingArguments arguments, TrainerParts parts)
-      : Trainer(detail::shared(std::forward<Model>(model)),
+      : Trainer(detail::to_shared_ptr(std::forward<Model>(model)),
                 detail::forward_of<detail::ModuleOf<Model>>(), std::move(arguments),
                 std::move(parts)) {}
   Trainer(std::shared_ptr<PreTrainedModel> model, TrainingArguments arguments, TrainerParts parts);
@@ -229,7 +229,7 @@ class HASTEN_API Trainer {
   virtual Loader<AnyBatch> get_eval_dataloader(const TrainerDataset& dataset);
 
  private:
-  Trainer(std::shared_ptr<torch::nn::Module> model, ComputeLoss forward,
+  Trainer(std::shared_ptr<torch::nn::Module> model, LossFunction forward,
           TrainingArguments arguments, TrainerParts parts);
 
   class Run;

@@ -9,7 +9,7 @@ function summary() {
     if (report.tokens) figures.push([Math.round(report.tokens / report.seconds).toLocaleString("en"), "tokens per second"]);
   }
   if (report.model_flops_utilization) figures.push([share(report.model_flops_utilization, 1), "model FLOPs utilization (MFU)"]);
-  if (report.dry && report.least_step_seconds) figures.push([(1000 * report.least_step_seconds).toPrecision(3) + " ms", "lower bound for a step"]);
+  if (report.dry && report.min_step_seconds) figures.push([(1000 * report.min_step_seconds).toPrecision(3) + " ms", "lower bound for a step"]);
   if (report.expected_step) figures.push([(1000 * report.expected_step.seconds).toPrecision(3) + " ms", `expected for a step, ± ${share(report.expected_step.uncertainty, 1)}`]);
   if (memory.gpu) figures.push([bytes(memory.gpu.reserved + memory.gpu.context), memory.gpu.capacity ? `of the GPU's ${bytes(memory.gpu.capacity)}` : "memory of the GPU"]);
   heading("Training anatomy", `${report.dry ? "Predicted" : "Measured"} on ${memory.gpu && memory.gpu.title || report.device}, ${report.steps} step${report.steps === 1 ? "" : "s"}.`, figures);
@@ -78,7 +78,7 @@ function operations() {
   const groups = Object.values(report.groups);
   if (!sum(groups.map(each => each.count))) return;
   const all = { flops: sum(groups.map(each => each.flops)), seconds: sum(groups.map(each => each.seconds)) };
-  section("Operations", report.backward_to_forward ? `The backward pass takes ${report.backward_to_forward.toFixed(2)} times the FLOP of the forward pass.` : "",
+  section("Operations", report.backward_to_forward_ratio ? `The backward pass takes ${report.backward_to_forward_ratio.toFixed(2)} times the FLOP of the forward pass.` : "",
     table(header("group"), rows(report.groups, all)), element("p", {}, ""), table(header("phase"), rows(report.phases, all)));
   const names = {};
   for (const each of report.operations) {

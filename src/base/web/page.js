@@ -58,8 +58,8 @@ function whatIf() {
     return [name, needed > 0 ? bytes(needed) : "–", known ? signed(more, bytes(Math.abs(more))) : "–", duration(seconds),
       seconds > 0 && all.seconds > 0 ? signed(slower, Math.abs(slower) + " %") : "–", exactness];
   };
-  const possible = all.changes.filter(each => !each.refused), refused = all.changes.filter(each => each.refused);
+  const possible = all.changes.filter(each => !each.rejection_reason), refused = all.changes.filter(each => each.rejection_reason);
   section("What if", "Predictions for the same step with one change each.",
     table(["change", "memory", "difference", "step", "difference", "exactness"], [asked, ...possible].map(row)));
-  for (const each of refused) page.append(element("p", {}, `${each.name} is not possible: ${each.refused}`));
+  for (const each of refused) page.append(element("p", {}, `${each.name} is not possible: ${each.rejection_reason}`));
 }

@@ -21,7 +21,7 @@ bool is_text(Type::type id) { return id == Type::STRING || id == Type::LARGE_STR
 
 // Returns the array in which an extension type, such as a tensor of the datasets library, is
 // stored.
-std::shared_ptr<arrow::Array> stored(std::shared_ptr<arrow::Array> array) {
+std::shared_ptr<arrow::Array> storage_of(std::shared_ptr<arrow::Array> array) {
   while (array->type_id() == Type::EXTENSION)
     array = static_cast<const arrow::ExtensionArray&>(*array).storage();
   return array;
@@ -200,36 +200,36 @@ ArrowColumn describe(const arrow::DataType& whole) {
 std::string Column::add(const std::shared_ptr<arrow::Array>& array) {
   const arrow::Status status = array->Validate();
   if (!status.ok()) return status.message() + " (it is damaged)";
-  Part part{.first_row = rows_, .values = stored(array)};
-  while (holds_lists(part.values->type_id())) {
-    part.lists.push_back(part.values);
-    part.values = stored(items_of(*part.values));
+  Chunk chunk{.first_row = rows_, .values = storage_of(array)};
+  while (holds_lists(chunk.values->type_id())) {
+    chunk.lists.push_back(chunk.values);
+    chunk.values = storage_of(items_of(*chunk.values));
   }
   rows_ += array->length();
-  parts_.push_back(std::move(part));
+  chunks_.push_back(std::move(chunk));
   return "";
 }
 
-const Column::Part& Column::part_of(std::int64_t row) const {
+const Column::Chunk& Column::chunk_of(std::int64_t row) const {
   const auto after =
-      std::upper_bound(parts_.begin(), parts_.end(), row,
-                       [](std::int64_t at, const Part& part) { return at < part.first_row; });
+      std::upper_bound(chunks_.begin(), chunks_.end(), row,
+                       [](std::int64_t at, const Chunk& chunk) { return at < chunk.first_row; });
   return *std::prev(after);
 }
 
 bool Column::is_null(std::int64_t row) const {
-  const Part& part = part_of(row);
-  return part.outermost().IsNull(row - part.first_row);
+  const Chunk& chunk = chunk_of(row);
+  return chunk.outermost().IsNull(row - chunk.first_row);
 }
 
 std::string Column::find(std::int64_t row, ArrowCell& cell) const {
-  const Part& part = part_of(row);
-  cell.part = static_cast<std::size_t>(&part - parts_.data());
+  const Chunk& chunk = chunk_of(row);
+  cell.chunk = static_cast<std::size_t>(&chunk - chunks_.data());
   cell.shape.clear();
-  cell.first = row - part.first_row;
+  cell.first = row - chunk.first_row;
   cell.count = 1;
-  for (std::size_t level = 0; level < part.lists.size(); ++level) {
-    const arrow::Array& lists = *part.lists[level];
+  for (std::size_t level = 0; level < chunk.lists.size(); ++level) {
+    const arrow::Array& lists = *chunk.lists[level];
     if (has_null(lists, cell.first, cell.count)) return kNull;
     Items items;
     const std::string problem = items_in(lists, cell.first, cell.count, items);
@@ -238,19 +238,19 @@ std::string Column::find(std::int64_t row, ArrowCell& cell) const {
     cell.first = items.begin;
     cell.count = items.end - items.begin;
   }
-  return has_null(*part.values, cell.first, cell.count) ? kNull : "";
+  return has_null(*chunk.values, cell.first, cell.count) ? kNull : "";
 }
 
 std::string Column::first_null(std::int64_t& row) const {
   row = -1;
-  for (const Part& part : parts_) {
-    const bool has_nulls = part.values->null_count() > 0 ||
-                           std::any_of(part.lists.begin(), part.lists.end(),
+  for (const Chunk& chunk : chunks_) {
+    const bool has_nulls = chunk.values->null_count() > 0 ||
+                           std::any_of(chunk.lists.begin(), chunk.lists.end(),
                                        [](const auto& lists) { return lists->null_count() > 0; });
     if (!has_nulls) continue;
-    const std::int64_t rows = part.outermost().length();
+    const std::int64_t rows = chunk.outermost().length();
     ArrowCell cell;
-    for (std::int64_t at = part.first_row; at < part.first_row + rows; ++at) {
+    for (std::int64_t at = chunk.first_row; at < chunk.first_row + rows; ++at) {
       const std::string problem = find(at, cell);
       if (problem == kNull) {
         row = at;
@@ -264,8 +264,8 @@ std::string Column::first_null(std::int64_t& row) const {
 
 std::string Column::texts_of(std::vector<std::string>& texts) const {
   std::vector<std::string_view> longest;
-  for (const Part& part : parts_) {
-    const auto& values = static_cast<const arrow::DictionaryArray&>(*part.values);
+  for (const Chunk& chunk : chunks_) {
+    const auto& values = static_cast<const arrow::DictionaryArray&>(*chunk.values);
     const std::shared_ptr<arrow::Array> dictionary = values.dictionary();
     const arrow::Status status = dictionary->Validate();
     if (!status.ok()) return status.message() + " (it is damaged)";

@@ -28,7 +28,7 @@ ArrowColumn describe(const arrow::DataType& type);
 class Column {
  public:
   std::string add(const std::shared_ptr<arrow::Array>& array);
-  bool is_empty() const { return parts_.empty(); }
+  bool is_empty() const { return chunks_.empty(); }
   std::int64_t rows() const { return rows_; }
 
   std::string texts_of(std::vector<std::string>& texts) const;
@@ -43,7 +43,7 @@ class Column {
  private:
   using Arrays = std::vector<std::shared_ptr<arrow::Array>>;
   // The rows of one array.
-  struct Part {
+  struct Chunk {
     std::int64_t first_row = 0;
     Arrays lists;  // from the outermost
     std::shared_ptr<arrow::Array> values;
@@ -51,10 +51,10 @@ class Column {
     // The array with an element for each row.
     const arrow::Array& outermost() const { return lists.empty() ? *values : *lists[0]; }
   };
-  const Part& part_of(std::int64_t row) const;
-  const arrow::Array& values_of(const ArrowCell& cell) const { return *parts_[cell.part].values; }
+  const Chunk& chunk_of(std::int64_t row) const;
+  const arrow::Array& values_of(const ArrowCell& cell) const { return *chunks_[cell.chunk].values; }
 
-  std::vector<Part> parts_;
+  std::vector<Chunk> chunks_;
   std::int64_t rows_ = 0;
 };
 

@@ -39,12 +39,12 @@ class Table : public ArrowTable {
   explicit Table(const arrow::Schema& schema)
       : columns_(static_cast<std::size_t>(schema.num_fields())), features_(features_in(schema)) {
     for (const auto& field : schema.fields()) {
-      described_.push_back(describe(*field->type()));
-      described_.back().name = field->name();
+      column_types_.push_back(describe(*field->type()));
+      column_types_.back().name = field->name();
     }
   }
 
-  const std::vector<ArrowColumn>& columns() const override { return described_; }
+  const std::vector<ArrowColumn>& columns() const override { return column_types_; }
   std::int64_t rows() const override { return rows_; }
   const std::string& features() const override { return features_; }
 
@@ -77,7 +77,7 @@ class Table : public ArrowTable {
  protected:
   bool has_type(std::size_t column, const arrow::DataType& type) const {
     const ArrowColumn own = describe(type);
-    const ArrowColumn& expected = described_[column];
+    const ArrowColumn& expected = column_types_[column];
     return own.value == expected.value && own.lists == expected.lists &&
            own.is_dictionary == expected.is_dictionary;
   }
@@ -86,7 +86,7 @@ class Table : public ArrowTable {
   std::int64_t rows_ = 0;
 
  private:
-  std::vector<ArrowColumn> described_;
+  std::vector<ArrowColumn> column_types_;
   std::string features_;
 };
 

@@ -24,12 +24,12 @@ inline std::string count_text(std::uint64_t count, const char* noun) {
   return std::to_string(count) + " " + noun;
 }
 
-// Sets the sizes, and allocates the pixels. `least_bytes` is the size of the smallest file that can
-// hold such an image. Smaller files are refused, so that they cannot request a lot of memory.
+// Sets the sizes, and allocates the pixels. `min_file_bytes` is the size of the smallest file that
+// can hold such an image. Smaller files are refused, so that they cannot request a lot of memory.
 // Returns false, and sets a problem, if the sizes are refused.
 inline bool accept_sizes(DecodedImage& image, std::uint64_t width, std::uint64_t height,
-                         std::int64_t channels, std::int64_t max_pixels, std::uint64_t least_bytes,
-                         std::uint64_t file_bytes) {
+                         std::int64_t channels, std::int64_t max_pixels,
+                         std::uint64_t min_file_bytes, std::uint64_t file_bytes) {
   const std::string sizes = std::to_string(width) + " x " + std::to_string(height) + " pixels";
   if (width == 0 || height == 0 ||
       width > static_cast<std::uint64_t>(max_pixels) / (height > 0 ? height : 1)) {
@@ -37,9 +37,9 @@ inline bool accept_sizes(DecodedImage& image, std::uint64_t width, std::uint64_t
     image.expected = "1 to " + count_text(static_cast<std::uint64_t>(max_pixels), "pixels");
     return false;
   }
-  if (file_bytes < least_bytes) {
+  if (file_bytes < min_file_bytes) {
     image.problem = sizes + " in " + count_text(file_bytes, "bytes");
-    image.expected = "at least " + count_text(least_bytes, "bytes for an image of this size");
+    image.expected = "at least " + count_text(min_file_bytes, "bytes for an image of this size");
     image.hint = "the file is damaged";
     return false;
   }

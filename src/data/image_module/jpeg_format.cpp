@@ -12,10 +12,10 @@ namespace hasten::images {
 namespace {
 
 // A block of 64 pixels takes at least one bit. Chroma may have fewer blocks.
-constexpr std::uint64_t kMostPixelsPerByte = 64 * 8;
+constexpr std::uint64_t kMaxPixelsPerByte = 64 * 8;
 // The most scans of a progressive image. libjpeg-turbo recommends a limit, because each scan takes
 // a pass over the image.
-constexpr int kMostScans = 200;
+constexpr int kMaxScans = 200;
 
 struct Jpeg {
   jpeg_error_mgr errors = {};  // the first member, because libjpeg passes its address
@@ -30,16 +30,16 @@ struct Jpeg {
   ~Jpeg() { jpeg_destroy_decompress(&reader); }
 };
 
-Jpeg& of(j_common_ptr reader) { return *reinterpret_cast<Jpeg*>(reader->err); }
+Jpeg& jpeg_of(j_common_ptr reader) { return *reinterpret_cast<Jpeg*>(reader->err); }
 
-[[noreturn]] void keep_error(j_common_ptr reader) {
-  Jpeg& jpeg = of(reader);
+[[noreturn]] void handle_error(j_common_ptr reader) {
+  Jpeg& jpeg = jpeg_of(reader);
   reader->err->format_message(reader, jpeg.message);
   std::longjmp(jpeg.failed, 1);
 }
 
 // libjpeg warns about data that it cannot read, and fills the rest of the image with gray.
-void refuse_damage(j_common_ptr reader, int level) {
+void fail_on_damage(j_common_ptr reader, int level) {
   if (level >= 0) return;  // a trace message
   switch (reader->err->msg_code) {
     case JWRN_JPEG_EOF:
@@ -48,14 +48,14 @@ void refuse_damage(j_common_ptr reader, int level) {
     case JWRN_MUST_RESYNC:
     case JWRN_BOGUS_PROGRESSION:
     case JWRN_NOT_SEQUENTIAL:
-      keep_error(reader);
+      handle_error(reader);
   }
 }
 
 void limit_scans(j_common_ptr reader) {
-  if (reinterpret_cast<j_decompress_ptr>(reader)->input_scan_number <= kMostScans) return;
-  std::snprintf(of(reader).message, JMSG_LENGTH_MAX, "more than %d scans", kMostScans);
-  std::longjmp(of(reader).failed, 1);
+  if (reinterpret_cast<j_decompress_ptr>(reader)->input_scan_number <= kMaxScans) return;
+  std::snprintf(jpeg_of(reader).message, JMSG_LENGTH_MAX, "more than %d scans", kMaxScans);
+  std::longjmp(jpeg_of(reader).failed, 1);
 }
 
 // Chooses gray or red, green and blue. Returns false, and sets a problem, if the image has other
@@ -91,7 +91,7 @@ void read(Jpeg& jpeg) {
   if (!choose_colours(jpeg)) return;
   const std::uint64_t pixels = static_cast<std::uint64_t>(reader.image_width) * reader.image_height;
   if (!accept_sizes(*jpeg.image, reader.image_width, reader.image_height, reader.num_components,
-                    jpeg.max_pixels, pixels / kMostPixelsPerByte, jpeg.bytes.size()))
+                    jpeg.max_pixels, pixels / kMaxPixelsPerByte, jpeg.bytes.size()))
     return;
   jpeg_start_decompress(&reader);
   const std::size_t row = static_cast<std::size_t>(jpeg.image->width * jpeg.image->channels);
@@ -114,8 +114,8 @@ void decode_jpeg(std::string_view bytes, std::int64_t max_pixels, DecodedImage& 
   jpeg.max_pixels = max_pixels;
   jpeg.image = &image;
   jpeg.reader.err = jpeg_std_error(&jpeg.errors);
-  jpeg.errors.error_exit = keep_error;
-  jpeg.errors.emit_message = refuse_damage;
+  jpeg.errors.error_exit = handle_error;
+  jpeg.errors.emit_message = fail_on_damage;
   read(jpeg);
   if (jpeg.message[0] == '\0') return;
   image.problem = std::string("a JPEG with the error \"") + jpeg.message + "\"";

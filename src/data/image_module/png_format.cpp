@@ -11,7 +11,7 @@ namespace hasten::images {
 namespace {
 
 // The most bytes to which deflate expands one byte.
-constexpr std::uint64_t kMostInflation = 1032;
+constexpr std::uint64_t kMaxInflation = 1032;
 
 struct Png {
   std::string_view bytes;
@@ -32,7 +32,7 @@ void copy_bytes(png_structp reader, png_bytep to, std::size_t count) {
   png.position += count;
 }
 
-[[noreturn]] void keep_error(png_structp reader, const char* message) {
+[[noreturn]] void handle_error(png_structp reader, const char* message) {
   Png& png = *static_cast<Png*>(png_get_error_ptr(reader));
   std::strncpy(png.message, message, sizeof(png.message) - 1);
   png_longjmp(reader, 1);
@@ -53,14 +53,14 @@ void set_conversions(Png& png) {
 }
 
 // Returns the size of the smallest file with these rows.
-std::uint64_t least_file(const Png& png) {
+std::uint64_t min_file_size(const Png& png) {
   const std::uint64_t rows = png_get_image_height(png.reader, png.info);
-  return rows * png_get_rowbytes(png.reader, png.info) / kMostInflation;
+  return rows * png_get_rowbytes(png.reader, png.info) / kMaxInflation;
 }
 
 bool prepare(Png& png) {
   const int color = png_get_color_type(png.reader, png.info);
-  const std::uint64_t least = least_file(png);
+  const std::uint64_t least = min_file_size(png);
   set_conversions(png);
   const bool is_gray = color == PNG_COLOR_TYPE_GRAY || color == PNG_COLOR_TYPE_GRAY_ALPHA;
   return accept_sizes(*png.image, png_get_image_width(png.reader, png.info),
@@ -99,7 +99,7 @@ bool is_png(std::string_view bytes) {
 
 void decode_png(std::string_view bytes, std::int64_t max_pixels, DecodedImage& image) {
   Png png{.bytes = bytes, .max_pixels = max_pixels, .image = &image};
-  png.reader = png_create_read_struct(PNG_LIBPNG_VER_STRING, &png, keep_error, ignore_warning);
+  png.reader = png_create_read_struct(PNG_LIBPNG_VER_STRING, &png, handle_error, ignore_warning);
   if (png.reader != nullptr) png.info = png_create_info_struct(png.reader);
   if (png.info == nullptr) {
     image.problem = "no memory for its decoder";

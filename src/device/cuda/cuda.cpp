@@ -36,7 +36,7 @@ class Cuda final : public Device {
  public:
   Cuda()
       : Device(at::kCUDA, {// A wait leaves the GPU idle until the host has submitted more.
-                           .reads_scalars_late = true,
+                           .defers_scalar_reads = true,
                            .product_alignment = 16,
                            .bytes_of_logits = 256 << 20,
                            .has_reserved_memory = true,

@@ -32,16 +32,16 @@ bool is_loaded(const fs::path& file) {
   return dlopen(file.filename().c_str(), RTLD_NOW | RTLD_NOLOAD) != nullptr;
 }
 
-// Changes LibTorch's kept object, which answers for a machine without CUDA, to the type of the CUDA
+// Changes the hooks that LibTorch caches for a machine without CUDA to the type of the CUDA
 // library. Neither type has members, so the object consists of a pointer to its virtual functions.
-void replace_kept_hooks() {
-  auto& kept = const_cast<at::CUDAHooksInterface&>(at::detail::getCUDAHooks());
-  if (typeid(kept) != typeid(at::CUDAHooksInterface)) return;
+void replace_cached_hooks() {
+  auto& cached = const_cast<at::CUDAHooksInterface&>(at::detail::getCUDAHooks());
+  if (typeid(cached) != typeid(at::CUDAHooksInterface)) return;
   const std::unique_ptr<at::CUDAHooksInterface> of_library =
       at::CUDAHooksRegistry()->Create("CUDAHooks", at::CUDAHooksArgs{});
   static_assert(sizeof(at::CUDAHooksInterface) == sizeof(void*));
   if (of_library == nullptr) return;
-  std::memcpy(static_cast<void*>(&kept), of_library.get(), sizeof(at::CUDAHooksInterface));
+  std::memcpy(static_cast<void*>(&cached), of_library.get(), sizeof(at::CUDAHooksInterface));
 }
 
 }  // namespace
@@ -57,7 +57,7 @@ std::string load_cuda_library(const CudaLibrary& library) {
     const char* const reason = dlerror();
     return reason == nullptr ? "unknown" : reason;
   }
-  replace_kept_hooks();
+  replace_cached_hooks();
   was_loaded = true;
   return "";
 }

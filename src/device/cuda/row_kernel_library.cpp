@@ -22,7 +22,7 @@ const RowKernelModule* replacement = nullptr;
 
 enum class Choice { off, if_present, required };
 
-Choice chosen() {
+Choice kernel_choice() {
   const char* const value = std::getenv("HASTEN_CUDA_KERNELS");
   const std::string_view text = value == nullptr ? "" : value;
   if (text.empty()) return Choice::if_present;
@@ -34,9 +34,9 @@ Choice chosen() {
 }
 
 // CUDA 13 has no compiler for older GPUs.
-constexpr int kLeastCapability = 75;
+constexpr int kMinCapability = 75;
 
-bool has_compiled_code() { return compute_capability(0) >= kLeastCapability; }
+bool has_compiled_code() { return compute_capability(0) >= kMinCapability; }
 
 }  // namespace
 
@@ -46,7 +46,7 @@ bool has_row_kernel_type(at::ScalarType type) {
 
 bool has_gpu_row_kernels(at::ScalarType type) {
   if (!has_row_kernel_type(type)) return false;
-  const Choice choice = chosen();
+  const Choice choice = kernel_choice();
   if (choice == Choice::off) return false;
   if (is_gpu_simulated()) return has_compiled_code();
   const bool is_required = choice == Choice::required;

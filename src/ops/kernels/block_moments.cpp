@@ -6,7 +6,7 @@
 
 #include <cmath>
 
-#include "ops/kernels/adamw_numbers.h"
+#include "ops/kernels/adamw_coefficients.h"
 #include "ops/kernels/math.h"
 
 namespace hasten::ops::HASTEN_ISA {
@@ -71,20 +71,20 @@ void decay_block(T* __restrict parameter, float factor, Index count) {
   for (Index i = 0; i < count; ++i) store(parameter[i], load(parameter[i]) * factor);
 }
 
-struct AdamWStep : AdamWNumbers {
-  using AdamWNumbers::AdamWNumbers;
+struct AdamWStep : AdamWCoefficients {
+  using AdamWCoefficients::AdamWCoefficients;
 
   template <class T>
   HASTEN_INLINE void run(T* __restrict parameter, const T* __restrict gradient, float* __restrict m,
                          float* __restrict v, Index count) const {
     for (Index i = 0; i < count; ++i) {
       const float g = gradient ? load(gradient[i]) * scale : 0.0f;
-      const float mean = m[i] * beta1 + rest1 * g;
-      const float square = v[i] * beta2 + rest2 * g * g;
+      const float mean = m[i] * beta1 + one_minus_beta1 * g;
+      const float square = v[i] * beta2 + one_minus_beta2 * g * g;
       m[i] = mean;
       v[i] = square;
-      const float update = mean / (std::sqrt(square) * root + epsilon);
-      store(parameter[i], load(parameter[i]) * decay - size * update);
+      const float update = mean / (std::sqrt(square) * inverse_sqrt_correction2 + epsilon);
+      store(parameter[i], load(parameter[i]) * decay - step_size * update);
     }
   }
 };
@@ -121,23 +121,23 @@ struct LionStep {
       : decay(static_cast<float>(1.0 - options.learning_rate * options.weight_decay)),
         beta1(static_cast<float>(options.beta1)),
         beta2(static_cast<float>(options.beta2)),
-        rest1(static_cast<float>(1.0 - options.beta1)),
-        rest2(static_cast<float>(1.0 - options.beta2)),
-        size(static_cast<float>(options.learning_rate)) {}
+        one_minus_beta1(static_cast<float>(1.0 - options.beta1)),
+        one_minus_beta2(static_cast<float>(1.0 - options.beta2)),
+        step_size(static_cast<float>(options.learning_rate)) {}
 
   template <class T>
   HASTEN_INLINE void run(T* __restrict parameter, const T* __restrict gradient, float* __restrict m,
                          Index count) const {
     for (Index i = 0; i < count; ++i) {
       const float g = gradient ? load(gradient[i]) : 0.0f;
-      const float mix = m[i] * beta1 + rest1 * g;
+      const float mix = m[i] * beta1 + one_minus_beta1 * g;
       const float sign = mix > 0 ? 1.0f : (mix < 0 ? -1.0f : mix);  // keeps 0 and NaN
-      m[i] = m[i] * beta2 + rest2 * g;
-      store(parameter[i], load(parameter[i]) * decay - size * sign);
+      m[i] = m[i] * beta2 + one_minus_beta2 * g;
+      store(parameter[i], load(parameter[i]) * decay - step_size * sign);
     }
   }
 
-  float decay, beta1, beta2, rest1, rest2, size;
+  float decay, beta1, beta2, one_minus_beta1, one_minus_beta2, step_size;
 };
 
 template <class T>

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <type_traits>
 
-#include "ops/kernels/adamw_numbers.h"
+#include "ops/kernels/adamw_coefficients.h"
 #include "ops/kernels/philox.h"
 
 namespace hasten::ops::HASTEN_ISA {
@@ -55,7 +55,7 @@ template <bool kStochastic, bool kHasGradient, class Parameter, class Moment>
 void update(Parameter* __restrict parameter, const Parameter* __restrict gradient,
             Moment* __restrict exp_avg, Moment* __restrict exp_avg_sq, const AdamW& options,
             const Rounding& rounding, Index first, Index count) {
-  const AdamWNumbers step(options);
+  const AdamWCoefficients step(options);
   Words words[kStreams] = {};
   for_batches(first, count, [&](Index batch, Index place, Index offset, Index here) {
     if constexpr (kStochastic) {
@@ -76,10 +76,11 @@ void update(Parameter* __restrict parameter, const Parameter* __restrict gradien
       float g = 0;
       if constexpr (kHasGradient) g = load(gradient[offset + i]) * step.scale;
       const float m_before = load(m[i]);
-      const float m_now = m_before + step.rest1 * (g - m_before);
-      const float v_now = step.beta2 * load(v[i]) + step.rest2 * g * g;
+      const float m_now = m_before + step.one_minus_beta1 * (g - m_before);
+      const float v_now = step.beta2 * load(v[i]) + step.one_minus_beta2 * g * g;
       const float p_now = load(p[i]) * step.decay -
-                          step.size * m_now / (std::sqrt(v_now) * step.root + step.epsilon);
+                          step.step_size * m_now /
+                              (std::sqrt(v_now) * step.inverse_sqrt_correction2 + step.epsilon);
       round_to<kStochastic>(m[i], m_now, random1[i]);
       round_to<kStochastic>(v[i], v_now, random2[i]);
       round_to<kStochastic>(p[i], p_now, random[i]);

@@ -1,5 +1,5 @@
 // The table of one instruction set, and the two kernels of the optimizer.
-#include "ops/kernels/adamw_numbers.h"
+#include "ops/kernels/adamw_coefficients.h"
 #include "ops/kernels/block_moments.h"
 #include "ops/kernels/cross_entropy.h"
 #include "ops/kernels/gelu.h"
@@ -34,16 +34,17 @@ template <bool kHasGradient>
 void adamw_loop(float* __restrict parameter, const float* __restrict gradient,
                 float* __restrict exp_avg, float* __restrict exp_avg_sq, const AdamW& options,
                 Index count) {
-  const AdamWNumbers step(options);
+  const AdamWCoefficients step(options);
   for (Index i = 0; i < count; ++i) {
     float g = 0;
     if constexpr (kHasGradient) g = gradient[i] * step.scale;
-    const float m = exp_avg[i] + step.rest1 * (g - exp_avg[i]);
-    const float v = step.beta2 * exp_avg_sq[i] + step.rest2 * g * g;
+    const float m = exp_avg[i] + step.one_minus_beta1 * (g - exp_avg[i]);
+    const float v = step.beta2 * exp_avg_sq[i] + step.one_minus_beta2 * g * g;
     exp_avg[i] = m;
     exp_avg_sq[i] = v;
     parameter[i] =
-        parameter[i] * step.decay - step.size * m / (std::sqrt(v) * step.root + step.epsilon);
+        parameter[i] * step.decay -
+        step.step_size * m / (std::sqrt(v) * step.inverse_sqrt_correction2 + step.epsilon);
   }
 }
 

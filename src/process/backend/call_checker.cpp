@@ -31,10 +31,10 @@ class MessageComparison : public NumberComparison {
     for (int distance = 1; distance < size; distance *= 2) {
       std::vector<at::Tensor> sent = {at::tensor({least, greatest}, at::kLong)},
                               received = {at::empty({2}, at::kLong)};
-      const auto arrives = backend_->recv(received, (rank + size - distance) % size, distance);
-      const auto leaves = backend_->send(sent, (rank + distance) % size, distance);
-      arrives->wait();
-      leaves->wait();
+      const auto receive_work = backend_->recv(received, (rank + size - distance) % size, distance);
+      const auto send_work = backend_->send(sent, (rank + distance) % size, distance);
+      receive_work->wait();
+      send_work->wait();
       const auto* const other = received[0].const_data_ptr<std::int64_t>();
       least = std::min(least, other[0]);
       greatest = std::max(greatest, other[1]);

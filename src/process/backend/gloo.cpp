@@ -32,7 +32,7 @@ using Tensors = std::vector<at::Tensor>;
 using WorkPointer = c10::intrusive_ptr<c10d::Work>;
 
 // Ignores reports of memory.
-struct NoMemoryReports : c10::MemoryReportingInfoBase {
+struct NullMemoryReporter : c10::MemoryReportingInfoBase {
   void reportMemoryUsage(void*, std::int64_t, std::size_t, std::size_t, c10::Device) override {}
   bool memoryProfilingEnabled() const override { return false; }
 };
@@ -60,7 +60,7 @@ class SharedWork : public ProcessGroupGloo::AsyncWork {
     // operators and memory of two threads at once.
     const at::RecordFunctionGuard no_callbacks(/*is_enabled=*/false);
     const c10::DebugInfoGuard no_reports(c10::DebugInfoKind::PROFILER_STATE,
-                                         std::make_shared<NoMemoryReports>());
+                                         std::make_shared<NullMemoryReporter>());
     collectives_->run(turn_, timeout_, [&] { request_.call(*collectives_); });
   }
   const Tensors getInputTensors() override { return {request_.in}; }
@@ -103,7 +103,7 @@ class Gloo : public ProcessGroupGloo {
                   "all_reduce with PREMUL_SUM: got ", tensor.scalar_type(),
                   ", expected a floating-point type");
     }
-    if (!in_memory(tensors)) return sum_by_messages(tensors, options, *factor);
+    if (!can_use_shared_memory(tensors)) return sum_by_messages(tensors, options, *factor);
     return enqueue_shared(
         {.type = c10d::OpType::ALLREDUCE,
          .title = "hasten:all_reduce",
@@ -117,7 +117,8 @@ class Gloo : public ProcessGroupGloo {
 
   WorkPointer _allgather_base(at::Tensor& all, at::Tensor& own,
                               const c10d::AllgatherOptions& options) override {
-    if (!in_memory({own, all}, 2)) return ProcessGroupGloo::_allgather_base(all, own, options);
+    if (!can_use_shared_memory({own, all}, 2))
+      return ProcessGroupGloo::_allgather_base(all, own, options);
     TORCH_CHECK(all.scalar_type() == own.scalar_type() && all.numel() == own.numel() * getSize(),
                 "all_gather: got an output of ", all.sizes(), ", expected ", getSize(), " times ",
                 own.sizes());
@@ -131,7 +132,7 @@ class Gloo : public ProcessGroupGloo {
   }
 
   WorkPointer broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) override {
-    if (!in_memory(tensors)) return ProcessGroupGloo::broadcast(tensors, options);
+    if (!can_use_shared_memory(tensors)) return ProcessGroupGloo::broadcast(tensors, options);
     return enqueue_shared(
         {.type = c10d::OpType::BROADCAST,
          .title = "hasten:broadcast",
@@ -144,7 +145,7 @@ class Gloo : public ProcessGroupGloo {
   }
 
  private:
-  bool in_memory(const Tensors& tensors, std::size_t expected = 1) const {
+  bool can_use_shared_memory(const Tensors& tensors, std::size_t expected = 1) const {
     return collectives_ && tensors.size() == expected &&
            std::all_of(tensors.begin(), tensors.end(), SharedCollectives::supports);
   }

@@ -42,9 +42,9 @@ class Buffer : public transport::UnboundBuffer, public TransferOwner {
   void recv(std::vector<int> ranks, std::uint64_t slot, std::size_t offset,
             std::size_t bytes) override;
 
-  void received(int rank) override { complete(receiving_, rank); }
-  void sent(int rank) override { complete(sending_, rank); }
-  void failed(const std::exception_ptr& error) override;
+  void on_received(int rank) override { complete(receiving_, rank); }
+  void on_sent(int rank) override { complete(sending_, rank); }
+  void on_failed(const std::exception_ptr& error) override;
 
  private:
   struct Direction {
@@ -74,29 +74,29 @@ class Buffer : public transport::UnboundBuffer, public TransferOwner {
 class Pair : public transport::Pair {
  public:
   explicit Pair(Link& link) : link_(link) {}
-  const transport::Address& address() const override { refuse(); }
-  void connect(const std::vector<char>&) override { refuse(); }
+  const transport::Address& address() const override { throw_unsupported(); }
+  void connect(const std::vector<char>&) override { throw_unsupported(); }
   void close() override {
     link_.fail(std::make_exception_ptr(
         IoError("process.rank-missing", {.what = "this rank has closed the group's connections"})));
   }
   void setSync(bool, bool) override {}
   std::unique_ptr<transport::Buffer> createSendBuffer(int, void*, std::size_t) override {
-    refuse();
+    throw_unsupported();
   }
   std::unique_ptr<transport::Buffer> createRecvBuffer(int, void*, std::size_t) override {
-    refuse();
+    throw_unsupported();
   }
   bool isConnected() override { return link_.is_open(); }
   void send(transport::UnboundBuffer*, std::uint64_t, std::size_t, std::size_t) override {
-    refuse();
+    throw_unsupported();
   }
   void recv(transport::UnboundBuffer*, std::uint64_t, std::size_t, std::size_t) override {
-    refuse();
+    throw_unsupported();
   }
 
  private:
-  [[noreturn]] static void refuse() {
+  [[noreturn]] static void throw_unsupported() {
     throw std::logic_error("hasten's transport for Gloo sends through buffers without a pair");
   }
   Link& link_;
@@ -111,10 +111,10 @@ class GroupConnections : public transport::Context,
 
   // The ranks are connected already, so the store is not used.
   void createAndConnectAllPairs(std::shared_ptr<gloo::IStore>) override {
-    events_ = {.write_interest_changed =
+    events_ = {.on_write_interest_changed =
                    [this](int other, bool wants) { loop_.set_write_interest(link(other), wants); },
-               .offered = [this](int other, std::uint64_t slot) { match(other, slot); },
-               .failed = [this](int other) { drop(other); }};
+               .on_offered = [this](int other, std::uint64_t slot) { match(other, slot); },
+               .on_failed = [this](int other) { drop(other); }};
     for (int other = 0; other < size; ++other) {
       const auto at = static_cast<std::size_t>(other);
       links_.push_back(other == rank
@@ -149,7 +149,7 @@ class GroupConnections : public transport::Context,
     for (const int other : ranks) {
       if (link(other).receive_offered(transfer, slot)) return;
     }
-    from_any_.push_back({slot, transfer, std::move(ranks)});
+    any_source_receives_.push_back({slot, transfer, std::move(ranks)});
     fail_unreachable_receives();
   }
 
@@ -162,7 +162,8 @@ class GroupConnections : public transport::Context,
   void cancel(const TransferOwner* owner) {
     {
       const std::lock_guard lock(any_mutex_);
-      from_any_.remove_if([&](const FromAny& each) { return each.transfer.owner == owner; });
+      any_source_receives_.remove_if(
+          [&](const AnySourceReceive& each) { return each.transfer.owner == owner; });
     }
     for (const auto& each : links_) {
       if (each) each->cancel(owner);
@@ -170,7 +171,7 @@ class GroupConnections : public transport::Context,
   }
 
  private:
-  struct FromAny {
+  struct AnySourceReceive {
     std::uint64_t slot;
     Transfer transfer;
     std::vector<int> ranks;
@@ -180,12 +181,15 @@ class GroupConnections : public transport::Context,
   // accepts that rank.
   void match(int other, std::uint64_t slot) {
     const std::lock_guard lock(any_mutex_);
-    const auto waiting = std::find_if(from_any_.begin(), from_any_.end(), [&](const FromAny& each) {
-      return each.slot == slot &&
-             std::find(each.ranks.begin(), each.ranks.end(), other) != each.ranks.end();
-    });
-    if (waiting != from_any_.end() && link(other).receive_offered(waiting->transfer, slot))
-      from_any_.erase(waiting);
+    const auto waiting =
+        std::find_if(any_source_receives_.begin(), any_source_receives_.end(),
+                     [&](const AnySourceReceive& each) {
+                       return each.slot == slot && std::find(each.ranks.begin(), each.ranks.end(),
+                                                             other) != each.ranks.end();
+                     });
+    if (waiting != any_source_receives_.end() &&
+        link(other).receive_offered(waiting->transfer, slot))
+      any_source_receives_.erase(waiting);
   }
 
   void drop(int other) {
@@ -202,10 +206,10 @@ class GroupConnections : public transport::Context,
 
   // Fails the receivers whose ranks have all ended. The caller holds any_mutex_.
   void fail_unreachable_receives() {
-    from_any_.remove_if([&](const FromAny& each) {
+    any_source_receives_.remove_if([&](const AnySourceReceive& each) {
       const bool is_reachable = std::any_of(each.ranks.begin(), each.ranks.end(),
                                             [&](int other) { return link(other).is_open(); });
-      if (!is_reachable) each.transfer.owner->failed(no_sender_error());
+      if (!is_reachable) each.transfer.owner->on_failed(no_sender_error());
       return !is_reachable;
     });
   }
@@ -214,7 +218,7 @@ class GroupConnections : public transport::Context,
   Link::Events events_;
   std::vector<std::unique_ptr<Link>> links_;
   std::mutex any_mutex_;  // locked before a link's own lock
-  std::list<FromAny> from_any_;
+  std::list<AnySourceReceive> any_source_receives_;
   LinkLoop loop_;  // last, so that it ends before the links that it reads
 };
 
@@ -275,7 +279,7 @@ void Buffer::complete(Direction& direction, int rank) {
   changed_.notify_all();
 }
 
-void Buffer::failed(const std::exception_ptr& error) {
+void Buffer::on_failed(const std::exception_ptr& error) {
   const std::lock_guard lock(mutex_);
   --pending_;
   if (!error_) error_ = error;
@@ -344,8 +348,8 @@ class Device : public transport::Device {
 
 std::shared_ptr<transport::Device> gloo_device(const rendezvous::MeshOptions& options,
                                                c10d::Store& store, milliseconds timeout) {
-  const auto exchange = [&](const std::string& question, const std::string& own) {
-    return gather_texts(store, "mesh/" + question, options.rank, options.size, own);
+  const auto exchange = [&](const std::string& key, const std::string& own) {
+    return gather_texts(store, "mesh/" + key, options.rank, options.size, own);
   };
   return std::make_shared<Device>(rendezvous::connect_mesh(options, exchange, timeout));
 }

@@ -15,11 +15,11 @@ namespace {
 
 // The bytes of a header and the beginning of its message that are written together, in one system
 // call and one TLS record.
-constexpr std::size_t kStaging = std::size_t{16} << 10;
+constexpr std::size_t kStagingBytes = std::size_t{16} << 10;
 // After this many bytes the lock is released for a moment, so that other threads can add transfers.
-constexpr std::size_t kBytesAtOnce = std::size_t{1} << 20;
+constexpr std::size_t kMaxChunkBytes = std::size_t{1} << 20;
 
-std::exception_ptr ended(int rank, const std::string& why) {
+std::exception_ptr connection_error(int rank, const std::string& why) {
   return std::make_exception_ptr(IoError(
       "process.rank-missing", {.what = str("the connection with rank ", rank, " has ended: ", why),
                                .hint = "if that rank has ended, its output says why"}));
@@ -32,7 +32,7 @@ Link::Link(int rank, std::unique_ptr<rendezvous::ByteStream> stream, const Event
       stream_(std::move(stream)),
       events_(events),
       process_(getpid()),
-      staging_(kStaging) {}
+      staging_(kStagingBytes) {}
 
 bool Link::is_same_process() const { return getpid() == process_; }
 
@@ -49,8 +49,8 @@ void Link::send(const Transfer& transfer, std::uint64_t number) {
   Lock lock(mutex_);
   check_open();
   Slot& slot = slots_[number];
-  if (slot.peer_buffers > 0) {
-    --slot.peer_buffers;
+  if (slot.remote_buffers > 0) {
+    --slot.remote_buffers;
     enqueue(Kind::data, number, transfer);
     if (slot.is_idle()) slots_.erase(number);
   } else {
@@ -83,7 +83,7 @@ bool Link::receive_offered(const Transfer& transfer, std::uint64_t number) {
 void Link::provide_memory(const Transfer& transfer, std::uint64_t number) {
   Slot& slot = slots_[number];
   slot.to_receive.push_back(transfer);
-  ++slot.own_buffers;
+  ++slot.local_buffers;
   if (slot.unanswered_offers > 0) {
     --slot.unanswered_offers;
     ++slot.answered_offers;
@@ -104,13 +104,13 @@ void Link::advance() {
     lock.lock();
   }
   write(lock);
-  if (!stream_->why_ended().empty()) end(ended(rank_, stream_->why_ended()));
+  if (!stream_->end_reason().empty()) end(connection_error(rank_, stream_->end_reason()));
   update_write_interest();
   const auto offers = std::exchange(new_offers_, {});
   const bool has_ended = error_ != nullptr;
   lock.unlock();
-  for (const std::uint64_t slot : offers) events_.offered(rank_, slot);
-  if (has_ended) events_.failed(rank_);
+  for (const std::uint64_t slot : offers) events_.on_offered(rank_, slot);
+  if (has_ended) events_.on_failed(rank_);
 }
 
 // If the connection has ended, this does nothing. The owner calls advance(), which notices the end,
@@ -122,7 +122,7 @@ void Link::write(Lock& lock) {
     const std::size_t now = write_front();
     if (now == 0) return;
     written += now;
-    if (written < kBytesAtOnce) continue;
+    if (written < kMaxChunkBytes) continue;
     written = 0;
     lock.unlock();
     lock.lock();
@@ -136,21 +136,21 @@ std::size_t Link::write_front() {
   std::ptrdiff_t now = 0;
   if (front.sent < sizeof(Header)) {
     std::memcpy(staging_.data(), &front.header, sizeof(Header));
-    const std::size_t staged = std::min(kStaging, all);
+    const std::size_t staged = std::min(kStagingBytes, all);
     if (staged > sizeof(Header))
       std::memcpy(staging_.data() + sizeof(Header), front.transfer.at, staged - sizeof(Header));
     now = stream_->write(staging_.data() + front.sent, staged - front.sent);
   } else {
     const std::size_t from = front.sent - sizeof(Header);
     now = stream_->write(front.transfer.at + from,
-                         std::min(kBytesAtOnce, front.transfer.bytes - from));
+                         std::min(kMaxChunkBytes, front.transfer.bytes - from));
   }
   if (now <= 0) return 0;
   front.sent += static_cast<std::size_t>(now);
   if (front.sent == all) {
     TransferOwner* const owner = front.transfer.owner;
     outgoing_.pop_front();
-    if (owner != nullptr) owner->sent(rank_);
+    if (owner != nullptr) owner->on_sent(rank_);
   }
   return static_cast<std::size_t>(now);
 }
@@ -158,7 +158,7 @@ std::size_t Link::write_front() {
 // Returns true if there may be more to read immediately.
 bool Link::read() {
   std::size_t bytes = 0;
-  while (!error_ && bytes < kBytesAtOnce) {
+  while (!error_ && bytes < kMaxChunkBytes) {
     const std::size_t before = got_;
     if (!read_some()) return false;
     bytes += got_ > before ? got_ - before : sizeof(Header);
@@ -174,18 +174,18 @@ bool Link::read_some() {
     const std::size_t from = got_ - sizeof(Header), left = header_.bytes - from;
     // A message that nobody waits for any more is read and dropped.
     const bool is_wanted = incoming_.owner != nullptr;
-    now = is_wanted ? stream_->read(incoming_.at + from, std::min(kBytesAtOnce, left))
-                    : stream_->read(staging_.data(), std::min(kStaging, left));
+    now = is_wanted ? stream_->read(incoming_.at + from, std::min(kMaxChunkBytes, left))
+                    : stream_->read(staging_.data(), std::min(kStagingBytes, left));
   }
   if (now <= 0) return false;
   got_ += static_cast<std::size_t>(now);
-  if (got_ == sizeof(Header) && !take_header()) return false;
+  if (got_ == sizeof(Header) && !handle_header()) return false;
   if (got_ == sizeof(Header) + header_.bytes) finish_message();
   return true;
 }
 
 // Returns false, after ending the connection, if the header violates the protocol.
-bool Link::take_header() {
+bool Link::handle_header() {
   Slot& slot = slots_[header_.slot];
   incoming_ = {};
   const bool is_notice = header_.kind == Kind::ready || header_.kind == Kind::offer;
@@ -207,7 +207,7 @@ bool Link::take_header() {
     return false;
   }
   if (is_notice && header_.bytes == 0) return true;
-  end(ended(rank_, "it has sent an unexpected message"));
+  end(connection_error(rank_, "it has sent an unexpected message"));
   return false;
 }
 
@@ -215,12 +215,12 @@ void Link::finish_message() {
   got_ = 0;
   Slot& slot = slots_[header_.slot];
   if (header_.kind == Kind::data || header_.kind == Kind::offered) {
-    --slot.own_buffers;
+    --slot.local_buffers;
     if (header_.kind == Kind::offered) --slot.answered_offers;
-    if (incoming_.owner != nullptr) std::exchange(incoming_.owner, nullptr)->received(rank_);
+    if (incoming_.owner != nullptr) std::exchange(incoming_.owner, nullptr)->on_received(rank_);
   } else if (header_.kind == Kind::offer) {
     // An offer that crossed this rank's `ready` has been answered already.
-    const bool is_answered = slot.answered_offers < slot.own_buffers;
+    const bool is_answered = slot.answered_offers < slot.local_buffers;
     if (is_answered) {
       ++slot.answered_offers;
     } else {
@@ -228,7 +228,7 @@ void Link::finish_message() {
       new_offers_.push_back(header_.slot);
     }
   } else if (slot.to_send.empty()) {
-    ++slot.peer_buffers;
+    ++slot.remote_buffers;
   } else {
     enqueue(Kind::offered, header_.slot, slot.to_send.front());
     slot.to_send.pop_front();
@@ -238,7 +238,7 @@ void Link::finish_message() {
 
 void Link::update_write_interest() {
   const bool wants = !error_ && !outgoing_.empty();
-  if (!error_ && wants != wants_to_write_) events_.write_interest_changed(rank_, wants);
+  if (!error_ && wants != wants_to_write_) events_.on_write_interest_changed(rank_, wants);
   wants_to_write_ = wants;
 }
 
@@ -247,7 +247,7 @@ void Link::end(const std::exception_ptr& error) {
   error_ = error;
   shutdown(stream_->descriptor(), SHUT_RDWR);  // so that the other side notices at once
   const auto notify = [&](const Transfer& transfer) {
-    if (transfer.owner != nullptr) transfer.owner->failed(error);
+    if (transfer.owner != nullptr) transfer.owner->on_failed(error);
   };
   for (const auto& [number, slot] : slots_) {
     for (const Transfer& each : slot.to_send) notify(each);
@@ -264,7 +264,7 @@ void Link::fail(const std::exception_ptr& error) {
   const bool ends = !error_ && is_same_process();
   end(error);
   lock.unlock();
-  if (ends) events_.failed(rank_);
+  if (ends) events_.on_failed(rank_);
 }
 
 void Link::cancel(const TransferOwner* owner) {
@@ -283,7 +283,7 @@ void Link::cancel(const TransferOwner* owner) {
                    }) > 0;
   update_write_interest();
   lock.unlock();
-  if (was_announced) fail(ended(rank_, "this rank has cancelled a message to it"));
+  if (was_announced) fail(connection_error(rank_, "this rank has cancelled a message to it"));
 }
 
 }  // namespace hasten

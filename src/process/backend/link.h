@@ -41,9 +41,9 @@ namespace hasten {
 // with the link's lock held.
 class TransferOwner {
  public:
-  virtual void received(int rank) = 0;
-  virtual void sent(int rank) = 0;
-  virtual void failed(const std::exception_ptr& error) = 0;
+  virtual void on_received(int rank) = 0;
+  virtual void on_sent(int rank) = 0;
+  virtual void on_failed(const std::exception_ptr& error) = 0;
 
  protected:
   ~TransferOwner() = default;
@@ -61,11 +61,11 @@ class Link {
   struct Events {
     // The owner must start or stop polling for room to write. Any thread may call it, with the
     // link's lock held. Only advance(), fail() and cancel() call the other two, without the lock.
-    std::function<void(int rank, bool wants_to_write)> write_interest_changed;
+    std::function<void(int rank, bool wants_to_write)> on_write_interest_changed;
     // The other rank has offered a message for which this rank has provided no memory.
-    std::function<void(int rank, std::uint64_t slot)> offered;
+    std::function<void(int rank, std::uint64_t slot)> on_offered;
     // The connection has ended.
-    std::function<void(int rank)> failed;
+    std::function<void(int rank)> on_failed;
   };
   // `rank` is the other rank. `events` must outlive the link.
   Link(int rank, std::unique_ptr<rendezvous::ByteStream> stream, const Events& events);
@@ -101,16 +101,16 @@ class Link {
   struct Slot {
     std::deque<Transfer> to_send, to_receive;
     // The number of buffers that the other rank has provided and this rank has not used yet.
-    std::int64_t peer_buffers = 0;
+    std::int64_t remote_buffers = 0;
     // The number of buffers that this rank has provided and that are not filled yet.
-    std::int64_t own_buffers = 0;
+    std::int64_t local_buffers = 0;
     // The number of the other rank's offers for which this rank has provided no memory.
     std::int64_t unanswered_offers = 0;
     // The number of the other rank's offers for which this rank has provided memory but no message
     // has arrived yet.
     std::int64_t answered_offers = 0;
     bool is_idle() const {
-      return to_send.empty() && to_receive.empty() && peer_buffers == 0 && own_buffers == 0 &&
+      return to_send.empty() && to_receive.empty() && remote_buffers == 0 && local_buffers == 0 &&
              unanswered_offers == 0;
     }
   };
@@ -123,7 +123,7 @@ class Link {
   std::size_t write_front();
   bool read();
   bool read_some();
-  bool take_header();
+  bool handle_header();
   void finish_message();
   void update_write_interest();
   bool is_same_process() const;

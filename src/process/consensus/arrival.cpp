@@ -14,31 +14,31 @@ namespace hasten {
 namespace {
 
 const std::string kArrived = "arrival/count", kComplete = "arrival/complete";
-const std::string kExaminerCount = "arrival/examiners", kMissing = "arrival/missing";
-const std::string kNobody = "nobody";
+const std::string kTimeoutCount = "arrival/timeouts", kMissing = "arrival/missing";
+const std::string kNone = "nobody";
 constexpr auto kMissingRanksTimeout = std::chrono::seconds(10);
 
-std::string place_key(std::int64_t rank) { return str("arrival/place/", rank); }
+std::string location_key(std::int64_t rank) { return str("arrival/location/", rank); }
 
-std::vector<std::string> place_keys(std::int64_t size) {
+std::vector<std::string> location_keys(std::int64_t size) {
   std::vector<std::string> keys;
-  for (std::int64_t rank = 0; rank < size; ++rank) keys.push_back(place_key(rank));
+  for (std::int64_t rank = 0; rank < size; ++rank) keys.push_back(location_key(rank));
   return keys;
 }
 
-std::string missing_now(c10d::Store& store, std::int64_t size) {
-  const std::vector<bool> has_arrived = keys_exist(store, place_keys(size));
+std::string find_missing_ranks(c10d::Store& store, std::int64_t size) {
+  const std::vector<bool> has_arrived = keys_exist(store, location_keys(size));
   Ranks missing;
   for (std::size_t rank = 0; rank < has_arrived.size(); ++rank) {
     if (!has_arrived[rank]) missing.push_back(static_cast<std::int64_t>(rank));
   }
-  return missing.empty() ? kNobody : ranks_text(missing);
+  return missing.empty() ? kNone : ranks_text(missing);
 }
 
 // Returns the missing ranks as text. The first rank whose timeout has passed determines them for
 // all others.
-std::string missing_ranks(c10d::Store& store, std::int64_t size) {
-  if (store.add(kExaminerCount, 1) == 1) store.set(kMissing, missing_now(store, size));
+std::string agree_on_missing_ranks(c10d::Store& store, std::int64_t size) {
+  if (store.add(kTimeoutCount, 1) == 1) store.set(kMissing, find_missing_ranks(store, size));
   store.wait({kMissing}, kMissingRanksTimeout);
   return text_at(store, kMissing);
 }
@@ -66,13 +66,13 @@ RankLocation RankLocation::of_text(const std::string& text) {
 
 void wait_for_all_ranks(c10d::Store& store, std::int64_t rank, std::int64_t size,
                         std::chrono::milliseconds timeout) {
-  store.set(place_key(rank), RankLocation::own().to_text());
+  store.set(location_key(rank), RankLocation::own().to_text());
   if (store.add(kArrived, 1) == size) store.set(kComplete, "yes");
   try {
     store.wait({kComplete}, timeout);
   } catch (const std::exception&) {
-    const std::string missing = missing_ranks(store, size);
-    if (missing == kNobody) throw;
+    const std::string missing = agree_on_missing_ranks(store, size);
+    if (missing == kNone) throw;
     const double limit = std::chrono::duration<double>(timeout).count();
     throw IoError("process.rank-missing",
                   {.what = str("forming a group of ", size, " processes, on rank ", rank),
@@ -86,7 +86,7 @@ void wait_for_all_ranks(c10d::Store& store, std::int64_t rank, std::int64_t size
 
 std::vector<RankLocation> locations_of_all(c10d::Store& store, std::int64_t size) {
   std::vector<RankLocation> all;
-  for (const std::string& text : texts_at(store, place_keys(size)))
+  for (const std::string& text : texts_at(store, location_keys(size)))
     all.push_back(RankLocation::of_text(text));
   return all;
 }

@@ -3,7 +3,7 @@
 // describes in a text what it is about to do.
 //
 //   check_same_text(description, group, {.code = "data.loaders-differ", .what = "the loader"});
-//   const Disagreement found = find_disagreement(texts_of_ranks);    // texts that are known already
+//   const Disagreement found = find_disagreement(texts_of_ranks);  // texts that are known already
 //
 // The ranks of a group compare fingerprints first, and exchange the texts only if these differ. If
 // every kind of call is checked with these functions, they also detect ranks that make different

@@ -19,7 +19,7 @@ JobStore::JobStore(Endpoint store, std::string token, std::string prefix,
       client_(std::move(store), std::move(token), timeout),
       prefix_(std::move(prefix)) {}
 
-std::vector<std::string> JobStore::own(std::vector<std::string> keys) const {
+std::vector<std::string> JobStore::add_prefix(std::vector<std::string> keys) const {
   for (std::string& key : keys) key.insert(0, prefix_);
   return keys;
 }
@@ -29,38 +29,40 @@ c10::intrusive_ptr<c10d::Store> JobStore::clone() {
 }
 
 void JobStore::set(const std::string& key, const Bytes& value) {
-  client_.set(own(key), text_of(value));
+  client_.set(add_prefix(key), text_of(value));
 }
 
 JobStore::Bytes JobStore::compareSet(const std::string& key, const Bytes& expected,
                                      const Bytes& desired) {
-  return bytes_of(client_.compare_set(own(key), text_of(expected), text_of(desired)));
+  return bytes_of(client_.compare_set(add_prefix(key), text_of(expected), text_of(desired)));
 }
 
 JobStore::Bytes JobStore::get(const std::string& key) {
-  return bytes_of(client_.get({own(key)}, timeout_).front());
+  return bytes_of(client_.get({add_prefix(key)}, timeout_).front());
 }
 
 std::int64_t JobStore::add(const std::string& key, std::int64_t value) {
-  return client_.add(own(key), value);
+  return client_.add(add_prefix(key), value);
 }
-bool JobStore::deleteKey(const std::string& key) { return client_.erase(own(key)); }
-bool JobStore::check(const std::vector<std::string>& keys) { return client_.check(own(keys)); }
+bool JobStore::deleteKey(const std::string& key) { return client_.erase(add_prefix(key)); }
+bool JobStore::check(const std::vector<std::string>& keys) {
+  return client_.check(add_prefix(keys));
+}
 std::int64_t JobStore::getNumKeys() { return client_.count(); }
 void JobStore::wait(const std::vector<std::string>& keys) { wait(keys, timeout_); }
 
 void JobStore::wait(const std::vector<std::string>& keys,
                     const std::chrono::milliseconds& timeout) {
-  client_.wait(own(keys), timeout);
+  client_.wait(add_prefix(keys), timeout);
 }
 
 void JobStore::append(const std::string& key, const Bytes& value) {
-  client_.append(own(key), text_of(value));
+  client_.append(add_prefix(key), text_of(value));
 }
 
 std::vector<JobStore::Bytes> JobStore::multiGet(const std::vector<std::string>& keys) {
   std::vector<Bytes> values;
-  for (const std::string& value : client_.get(own(keys), timeout_))
+  for (const std::string& value : client_.get(add_prefix(keys), timeout_))
     values.push_back(bytes_of(value));
   return values;
 }

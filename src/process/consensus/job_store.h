@@ -40,8 +40,8 @@ class JobStore : public c10d::Store {
   std::vector<std::string> listKeys() override;
 
  private:
-  std::string own(const std::string& key) const { return prefix_ + key; }
-  std::vector<std::string> own(std::vector<std::string> keys) const;
+  std::string add_prefix(const std::string& key) const { return prefix_ + key; }
+  std::vector<std::string> add_prefix(std::vector<std::string> keys) const;
 
   rendezvous::StoreClient client_;
   std::string prefix_;

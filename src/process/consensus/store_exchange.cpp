@@ -59,7 +59,7 @@ bool is_true_on_all_ranks(c10d::Store& store, const std::string& prefix, std::in
 
 // The other ranks' answers never reach the number of ranks, so none of them sets a different
 // result.
-void deny_for_all(c10d::Store& store, const std::string& prefix) {
+void set_false_on_all_ranks(c10d::Store& store, const std::string& prefix) {
   store.set(prefix + kResult, "no");
 }
 

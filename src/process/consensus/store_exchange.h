@@ -39,7 +39,7 @@ bool is_true_on_all_ranks(c10d::Store& store, const std::string& prefix, std::in
 
 // Makes is_true_on_all_ranks() return false on every other rank. A rank calls this instead of
 // is_true_on_all_ranks(). It does not wait for the others.
-void deny_for_all(c10d::Store& store, const std::string& prefix);
+void set_false_on_all_ranks(c10d::Store& store, const std::string& prefix);
 
 // Returns the texts of all ranks, by rank. Waits for every rank. The reply grows with the number of
 // ranks, so use this for rare exchanges only.

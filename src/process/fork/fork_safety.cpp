@@ -32,8 +32,8 @@ int pause_one(dl_phdr_info* library, std::size_t, void*) {
 
 std::int64_t count_of(ForkHazard kind) { return counter(kind); }
 
-ForkHazardMark::ForkHazardMark(ForkHazard kind) : kind_(kind) { ++counter(kind_); }
-ForkHazardMark::~ForkHazardMark() { --counter(kind_); }
+ScopedForkHazard::ScopedForkHazard(ForkHazard kind) : kind_(kind) { ++counter(kind_); }
+ScopedForkHazard::~ScopedForkHazard() { --counter(kind_); }
 
 void pause_openmp() { dl_iterate_phdr(pause_one, nullptr); }
 

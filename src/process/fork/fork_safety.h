@@ -17,12 +17,12 @@ enum class ForkHazard { accelerator, group };
 std::int64_t count_of(ForkHazard kind);
 
 // Counts as one object of its kind while it exists.
-class ForkHazardMark {
+class ScopedForkHazard {
  public:
-  explicit ForkHazardMark(ForkHazard kind);
-  ForkHazardMark(const ForkHazardMark& other) : ForkHazardMark(other.kind_) {}
-  ForkHazardMark& operator=(const ForkHazardMark&) { return *this; }
-  ~ForkHazardMark();
+  explicit ScopedForkHazard(ForkHazard kind);
+  ScopedForkHazard(const ScopedForkHazard& other) : ScopedForkHazard(other.kind_) {}
+  ScopedForkHazard& operator=(const ScopedForkHazard&) { return *this; }
+  ~ScopedForkHazard();
 
  private:
   ForkHazard kind_;

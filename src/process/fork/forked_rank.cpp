@@ -44,7 +44,7 @@ struct Outcome {
   std::string to_text() const { return str(code, "\n", text.substr(0, 32 << 10)); }
 };
 
-std::optional<Outcome> outcome_in(const std::string& report) {
+std::optional<Outcome> parse_outcome(const std::string& report) {
   const std::size_t line = report.find('\n');
   if (line == report.npos) return std::nullopt;
   return Outcome{.code = std::atoi(report.c_str()), .text = report.substr(line + 1)};
@@ -73,15 +73,16 @@ void flush_all() {
 }
 
 // Runs the function in the new process and ends the process.
-[[noreturn]] void become_rank(const std::function<void()>& function,
-                              const ForkedRank::Environment& environment, int threads, int report) {
+[[noreturn]] void run_rank_and_exit(const std::function<void()>& function,
+                                    const ForkedRank::Environment& environment, int threads,
+                                    int report) {
   drop_inherited_handlers();
   // The parent's thread may block these signals. The rank must be able to wait for processes of its
   // own. It is no longer in the foreground of a terminal, so the terminal would stop it when it
   // reads or writes there.
   sigset_t unblocked;
   sigemptyset(&unblocked);
-  for (const int number : kEndSignals) sigaddset(&unblocked, number);
+  for (const int number : kTerminationSignals) sigaddset(&unblocked, number);
   pthread_sigmask(SIG_UNBLOCK, &unblocked, nullptr);
   signal(SIGCHLD, SIG_DFL);
   for (const int number : {SIGTTIN, SIGTTOU}) signal(number, SIG_IGN);
@@ -118,11 +119,11 @@ ForkedRank::ForkedRank(const std::function<void()>& function, const Environment&
                                    .hint = "raise the limit of open files (ulimit -n)"});
   flush_all();
   process_.emplace(ForkOptions{.leads_group = true}, [&] {
-    report->reading.close();
-    become_rank(function, environment, threads, report->writing.get());
+    report->read_end.close();
+    run_rank_and_exit(function, environment, threads, report->write_end.get());
   });
   if (process_->error() != 0) throw_cannot_fork(process_->error());
-  report_ = std::move(report->reading);
+  report_ = std::move(report->read_end);
   fcntl(report_.get(), F_SETFL, O_NONBLOCK);
   process_file_ = Descriptor(open_process(process_->number()));
 }
@@ -134,14 +135,14 @@ bool ForkedRank::poll_end() {
 }
 
 void ForkedRank::wait_for_end() {
-  if (ended()) return;
+  if (has_ended()) return;
   process_->await_end();
   collect();
 }
 
 void ForkedRank::collect() {
   send_to_group(SIGKILL);
-  const auto outcome = outcome_in(read_available(report_.get()));
+  const auto outcome = parse_outcome(read_available(report_.get()));
   text_ = outcome ? outcome->text : "";
   const auto status = process_->reap();
   if (!status && !outcome)

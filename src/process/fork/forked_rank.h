@@ -35,7 +35,7 @@ class ForkedRank {
   bool poll_end();
   // Waits until the process has ended, and collects status and report.
   void wait_for_end();
-  bool ended() const { return status_.has_value(); }
+  bool has_ended() const { return status_.has_value(); }
   bool failed() const { return status_.value_or(0) != 0; }
   // True if SIGTERM or SIGKILL ended the process.
   bool was_terminated() const;

@@ -19,7 +19,7 @@ namespace {
   prctl(PR_SET_DUMPABLE, 0);
   drop_inherited_handlers();
   // The launching thread may block these signals, as the threads of a notebook do.
-  for (const int number : kEndSignals) sigdelset(&mask, number);
+  for (const int number : kTerminationSignals) sigdelset(&mask, number);
   pthread_sigmask(SIG_SETMASK, &mask, nullptr);
   while (true) pause();
 }
@@ -27,7 +27,7 @@ namespace {
 }  // namespace
 
 void drop_inherited_handlers() {
-  for (const int number : kEndSignals) {
+  for (const int number : kTerminationSignals) {
     if (signal(number, SIG_DFL) == SIG_IGN) signal(number, SIG_IGN);
   }
 }
@@ -44,7 +44,7 @@ void GroupSignals::start() {
   // A signal that arrives before the handlers are removed has to wait.
   sigset_t blocked, before;
   sigemptyset(&blocked);
-  for (const int number : kEndSignals) sigaddset(&blocked, number);
+  for (const int number : kTerminationSignals) sigaddset(&blocked, number);
   pthread_sigmask(SIG_BLOCK, &blocked, &before);
   helper_.emplace(ForkOptions{}, [&] { wait_for_a_signal(before); });
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
@@ -61,7 +61,8 @@ std::optional<int> GroupSignals::take() {
   start();
   // Another signal has killed the helper, for example the system's SIGKILL when memory is short.
   // That is not a request to end the ranks.
-  if (std::find(kEndSignals.begin(), kEndSignals.end(), number) == kEndSignals.end())
+  if (std::find(kTerminationSignals.begin(), kTerminationSignals.end(), number) ==
+      kTerminationSignals.end())
     return std::nullopt;
   return number;
 }

@@ -21,10 +21,10 @@
 namespace hasten {
 
 // The signals that ask a job to end.
-inline constexpr std::array kEndSignals = {SIGINT, SIGTERM, SIGHUP, SIGQUIT};
+inline constexpr std::array kTerminationSignals = {SIGINT, SIGTERM, SIGHUP, SIGQUIT};
 
-// Removes the handlers of kEndSignals in a forked process, because the parent's handlers would act
-// on behalf of the parent. Signals that are ignored, as with nohup, stay ignored.
+// Removes the handlers of kTerminationSignals in a forked process, because the parent's handlers
+// would act on behalf of the parent. Signals that are ignored, as with nohup, stay ignored.
 void drop_inherited_handlers();
 
 // Throws the error for a fork that has failed with this errno.

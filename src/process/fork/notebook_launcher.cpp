@@ -40,12 +40,12 @@ bool on_tpus(const NotebookLauncherOptions& options) {
   return !options.use_cpu && config::missing_tpu_reason(config::whole_environment()).empty();
 }
 
-TpuRanks tpu_ranks(const NotebookLauncherOptions& options, const Round& round) {
+TpuRankVariables tpu_ranks(const NotebookLauncherOptions& options, const Round& round) {
   LaunchOptions launch;
   launch.tpu = on_tpus(options);
   launch.mixed_precision = options.mixed_precision;
   launch.downcast_bf16 = options.downcast_bf16;
-  return TpuRanks(launch, round);
+  return TpuRankVariables(launch, round);
 }
 
 std::int64_t processes_of(const NotebookLauncherOptions& options) {
@@ -90,9 +90,10 @@ class ForkedAttempt {
       : port_(/*loopback_only=*/true),
         store_port_(/*loopback_only=*/true),
         token_(rendezvous::new_token()) {
-    const std::int64_t threads = options.num_cpu_threads_per_process > 0
-                                     ? options.num_cpu_threads_per_process
-                                     : threads_each(topology_of("/", usable_cpus()), num_processes);
+    const std::int64_t threads =
+        options.num_cpu_threads_per_process > 0
+            ? options.num_cpu_threads_per_process
+            : threads_per_process(topology_of("/", usable_cpus()), num_processes);
     const Round round = {
         .attempt = static_cast<int>(attempt),
         .world_size = num_processes,
@@ -101,7 +102,7 @@ class ForkedAttempt {
         .master_port = port_.number(),
         .store = to_text(Endpoint{.host = "127.0.0.1", .port = store_port_.number()}),
         .token = token_};
-    const TpuRanks tpus = tpu_ranks(options, round);
+    const TpuRankVariables tpus = tpu_ranks(options, round);
     pause_openmp();
     for (std::int64_t rank = 0; rank < num_processes; ++rank) {
       ForkedRank::Environment environment = variables(round, rank, options, job, threads);
@@ -115,7 +116,7 @@ class ForkedAttempt {
 
   // Waits until all ranks have ended. Returns the error of the rank that failed first, if any.
   std::optional<RankError> run() {
-    for (auto running = ranks_that_run(); !running.empty(); running = ranks_that_run()) {
+    for (auto running = running_ranks(); !running.empty(); running = running_ranks()) {
       for (const std::size_t rank : wait_for_events(running)) {
         if (ranks_[rank].poll_end() && ranks_[rank].failed()) record_failure(rank);
       }
@@ -135,10 +136,10 @@ class ForkedAttempt {
   }
 
  private:
-  std::vector<std::size_t> ranks_that_run() const {
+  std::vector<std::size_t> running_ranks() const {
     std::vector<std::size_t> running;
     for (std::size_t rank = 0; rank < ranks_.size(); ++rank) {
-      if (!ranks_[rank].ended()) running.push_back(rank);
+      if (!ranks_[rank].has_ended()) running.push_back(rank);
     }
     return running;
   }

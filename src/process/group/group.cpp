@@ -52,7 +52,7 @@ struct Group::Shared {
   std::unique_ptr<Watchdog> watchdog;
   c10::intrusive_ptr<c10d::ProcessGroup> group;
   std::int64_t duplicates = 0;
-  ForkHazardMark fork_hazard{ForkHazard::group};
+  ScopedForkHazard fork_hazard{ForkHazard::group};
 };
 
 namespace {
@@ -267,13 +267,13 @@ MainProcessFirst::MainProcessFirst(const ProcessState& process, const Group& gro
                                    bool of_each_machine)
     : group_(group),
       goes_first_(of_each_machine ? process.is_local_main_process() : process.is_main_process()),
-      exceptions_(std::uncaught_exceptions()) {
+      uncaught_exceptions_(std::uncaught_exceptions()) {
   if (!goes_first_) group_.barrier();
 }
 
 MainProcessFirst::~MainProcessFirst() noexcept(false) {
   if (!goes_first_) return;
-  const bool unwinds = std::uncaught_exceptions() > exceptions_;
+  const bool unwinds = std::uncaught_exceptions() > uncaught_exceptions_;
   try {
     group_.barrier();
   } catch (...) {

@@ -29,7 +29,7 @@ bool uses_own_backend(const Device& device, const StoreSetup& setup, int size,
   if (!own.is_negotiated()) return is_here && name_of(options.backend) == own.name();
   c10d::Store& store = *setup.store;
   if (!is_here || options.backend == ProcessGroupBackend::gloo) {
-    deny_for_all(store, own.name());
+    set_false_on_all_ranks(store, own.name());
     return false;
   }
   own.check_encryption(setup.must_encrypt);
@@ -47,13 +47,13 @@ c10::intrusive_ptr<ProcessGroup> native_group(const StoreSetup& setup, int rank,
   const auto& store = setup.store;
   const auto limit = options.timeout + (options.watchdog ? kExtraLimitWithWatchdog : 0s);
   const RankOptions own_rank{.rank = rank, .size = size, .limit = limit};
-  const auto gloo = [&](const std::string& prefix, bool in_memory) {
+  const auto gloo = [&](const std::string& prefix, bool shared_memory) {
     return gloo_backend(c10::make_intrusive<c10d::PrefixStore>(prefix, store), own_rank,
                         {.address = setup.own_address,
                          .token = setup.token,
                          .encrypt = setup.encrypt,
                          .timeout = options.timeout,
-                         .shared_memory = in_memory,
+                         .shared_memory = shared_memory,
                          .device_type = options.device.is_cpu() ? "cpu" : "gpu"});
   };
   // Wraps a backend so that its calls are recorded and, with `debug`, compared before they run.

@@ -40,10 +40,10 @@ void once(const Group& group, bool is_worker, const std::function<void()>& work)
   }
 }
 
-std::string broadcast_from_main(const Group& group, const std::function<std::string()>& answer) {
-  std::string answered;
-  once(group, group.rank() == 0, [&] { answered = answer(); });
-  return group.broadcast_object(answered);
+std::string broadcast_from_main(const Group& group, const std::function<std::string()>& compute) {
+  std::string value;
+  once(group, group.rank() == 0, [&] { value = compute(); });
+  return group.broadcast_object(value);
 }
 
 }  // namespace hasten

@@ -48,21 +48,23 @@ std::string serialize_exception(const std::exception_ptr& thrown) {
                       {"hint", text.hint},
                       {"exit_code", error.exit_code()}});
   } catch (const std::exception& error) {
-    return json_line({{"words", error.what()}});
+    return json_line({{"message", error.what()}});
   } catch (...) {
-    return json_line({{"words", "an object that is not a std::exception"}});
+    return json_line({{"message", "an object that is not a std::exception"}});
   }
 }
 
 RemoteException deserialize_exception(const std::string& serialized) {
   const Json json = Json::parse(serialized);
-  const auto part = [&](const char* name) { return json.at(name).get<std::string>(); };
-  if (json.contains("words")) return {.error = nullptr, .message = part("words")};
-  const ErrorText text{
-      .what = part("what"), .got = part("got"), .expected = part("expected"), .hint = part("hint")};
-  std::exception_ptr error = Types::make(json.at("type").get<std::int64_t>(), part("code"), text);
+  const auto field = [&](const char* name) { return json.at(name).get<std::string>(); };
+  if (json.contains("message")) return {.error = nullptr, .message = field("message")};
+  const ErrorText text{.what = field("what"),
+                       .got = field("got"),
+                       .expected = field("expected"),
+                       .hint = field("hint")};
+  std::exception_ptr error = Types::make(json.at("type").get<std::int64_t>(), field("code"), text);
   if (!error)
-    error = std::make_exception_ptr(Error(part("code"), text, json.at("exit_code").get<int>()));
+    error = std::make_exception_ptr(Error(field("code"), text, json.at("exit_code").get<int>()));
   return {.error = error, .message = {}};
 }
 

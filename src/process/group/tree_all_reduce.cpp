@@ -27,28 +27,28 @@ void TreeAllReduce::sum(const std::vector<at::Tensor>& tensors) {
   }
 }
 
-// Copies the numbers to the buffer and back, piece by piece, because a tensor may fill it several
+// Copies the numbers to the buffer and back, chunk by chunk, because a tensor may fill it several
 // times.
 void TreeAllReduce::sum_of_type(const std::vector<at::Tensor>& tensors, at::ScalarType type) {
   const at::Tensor buffer = buffer_of(type);
-  const std::int64_t room = buffer.numel();
-  std::vector<std::pair<at::Tensor, at::Tensor>> pieces;  // each in a tensor and in the buffer
+  const std::int64_t capacity = buffer.numel();
+  std::vector<std::pair<at::Tensor, at::Tensor>> chunks;  // each in a tensor and in the buffer
   std::int64_t used = 0;
   const auto flush = [&] {
     sum_buffer(buffer, used);
-    for (const auto& [own, summed] : pieces) own.copy_(summed);
-    pieces.clear();
+    for (const auto& [own, summed] : chunks) own.copy_(summed);
+    chunks.clear();
     used = 0;
   };
   for (const at::Tensor& tensor : tensors) {
     const at::Tensor numbers = tensor.view({-1});
     for (std::int64_t at = 0; at < numbers.numel();) {
-      const std::int64_t count = std::min(numbers.numel() - at, room - used);
-      pieces.emplace_back(numbers.narrow(0, at, count), buffer.narrow(0, used, count));
-      pieces.back().second.copy_(pieces.back().first);
+      const std::int64_t count = std::min(numbers.numel() - at, capacity - used);
+      chunks.emplace_back(numbers.narrow(0, at, count), buffer.narrow(0, used, count));
+      chunks.back().second.copy_(chunks.back().first);
       at += count;
       used += count;
-      if (used == room) flush();
+      if (used == capacity) flush();
     }
   }
   if (used > 0) flush();

@@ -17,10 +17,10 @@
 namespace hasten {
 namespace {
 
-// The bytes of half a slot. The halves are used in turn, so that a rank can write its next piece
+// The bytes of half a slot. The halves are used in turn, so that a rank can write its next chunk
 // while another still reads the current one.
 constexpr std::int64_t kHalfSlotBytes = std::int64_t{1} << 19;
-// Up to this size every rank adds up the whole piece, so ranks wait for each other only once.
+// Up to this size every rank adds up the whole chunk, so ranks wait for each other only once.
 constexpr std::int64_t kReplicatedSumBytes = std::int64_t{1} << 14;
 static_assert(kReplicatedSumBytes <= kHalfSlotBytes);
 
@@ -121,7 +121,7 @@ std::int64_t begin_of_share(std::int64_t rank, std::int64_t ranks, std::int64_t 
 }
 
 // Returns the tensor, or a copy if the tensor is not contiguous or has a lazy negative sign.
-at::Tensor materialized(const at::Tensor& tensor) { return tensor.contiguous().resolve_neg(); }
+at::Tensor materialize(const at::Tensor& tensor) { return tensor.contiguous().resolve_neg(); }
 
 std::byte* bytes_in(const at::Tensor& tensor) {
   return static_cast<std::byte*>(tensor.mutable_data_ptr());
@@ -130,7 +130,7 @@ std::byte* bytes_in(const at::Tensor& tensor) {
 }  // namespace
 
 // A part of a tensor that fits into half a slot. `at` is the number of its first element.
-struct SharedCollectives::Piece {
+struct SharedCollectives::Chunk {
   std::byte* data;
   std::int64_t at, count, element_bytes;
   const CallDescription& description;
@@ -145,9 +145,9 @@ struct alignas(128) SharedCollectives::CallDescription {
   at::ScalarType type;
   std::int64_t elements;
   std::int64_t root = 0;
-  // The place at which other ranks can read this rank's tensor, or none. It may differ between
+  // The location at which other ranks can read this rank's tensor, or none. It may differ between
   // ranks.
-  SharedHeap::Place place;
+  SharedHeap::Location location;
   double factor = 1.0;  // may differ between ranks
 
   bool is_same_call(const CallDescription& other) const {
@@ -211,47 +211,47 @@ void SharedCollectives::run(std::int64_t turn, std::chrono::milliseconds limit,
   if (failure) std::rethrow_exception(failure);
 }
 
-void SharedCollectives::for_each_piece(const CallDescription& description, const at::Tensor& tensor,
-                                       c10::function_ref<void(const Piece&)> call) {
+void SharedCollectives::for_each_chunk(const CallDescription& description, const at::Tensor& tensor,
+                                       c10::function_ref<void(const Chunk&)> call) {
   const std::int64_t element_bytes = tensor.element_size(),
                      at_once = kHalfSlotBytes / element_bytes;
   std::int64_t at = 0;
   do {  // runs once for an empty tensor too: other ranks may have elements
-    const Piece piece{.data = bytes_in(tensor) + at * element_bytes,
+    const Chunk chunk{.data = bytes_in(tensor) + at * element_bytes,
                       .at = at,
                       .count = std::min(at_once, tensor.numel() - at),
                       .element_bytes = element_bytes,
                       .description = description};
-    ++piece_;
-    call(piece);
-    at += piece.count;
+    ++chunk_;
+    call(chunk);
+    at += chunk.count;
   } while (at < tensor.numel());
 }
 
 void SharedCollectives::sum(const at::Tensor& tensor, double factor) {
-  const at::Tensor all = materialized(tensor);
+  const at::Tensor all = materialize(tensor);
   const CallDescription description{.call = CallDescription::Call::sum,
                                     .type = all.scalar_type(),
                                     .elements = all.numel(),
-                                    .place = heap_->place_of(all),
+                                    .location = heap_->find_location(all),
                                     .factor = factor};
   if (static_cast<std::int64_t>(all.nbytes()) > kHalfSlotBytes && sum_in_place(description, all))
     return;
-  for_each_piece(description, all, [&](const Piece& piece) {
-    if (piece.bytes() <= kReplicatedSumBytes) {
-      sum_replicated(piece, factor);
+  for_each_chunk(description, all, [&](const Chunk& chunk) {
+    if (chunk.bytes() <= kReplicatedSumBytes) {
+      sum_replicated(chunk, factor);
     } else {
-      sum_in_shares(piece, factor);
+      sum_in_shares(chunk, factor);
     }
   });
   if (!all.is_same(tensor)) tensor.copy_(all);
 }
 
 bool SharedCollectives::sum_in_place(const CallDescription& own, const at::Tensor& tensor) {
-  ++piece_;
+  ++chunk_;
   synchronize_calls(own);
   for (std::int64_t rank = 0; rank < ranks_; ++rank) {
-    if (description(rank).place.is_none()) return false;
+    if (description(rank).location.is_none()) return false;
   }
   std::vector<std::byte*> data;
   std::vector<Term> terms;
@@ -260,7 +260,7 @@ bool SharedCollectives::sum_in_place(const CallDescription& own, const at::Tenso
   };
   for (std::int64_t rank = 0; rank < ranks_; ++rank) {
     const CallDescription& given = description(rank);
-    std::byte* const whole = rank == rank_ ? bytes_in(tensor) : heap_->at(rank, given.place);
+    std::byte* const whole = rank == rank_ ? bytes_in(tensor) : heap_->at(rank, given.location);
     data.push_back(whole + begin(rank_));
     terms.push_back({.data = data.back(), .factor = given.factor});
   }
@@ -270,62 +270,62 @@ bool SharedCollectives::sum_in_place(const CallDescription& own, const at::Tenso
   return true;
 }
 
-void SharedCollectives::sum_replicated(const Piece& piece, double factor) {
-  copy_scaled(piece.description.type, slot(rank_), piece.data, factor, piece.bytes());
-  synchronize_calls(piece.description);
+void SharedCollectives::sum_replicated(const Chunk& chunk, double factor) {
+  copy_scaled(chunk.description.type, slot(rank_), chunk.data, factor, chunk.bytes());
+  synchronize_calls(chunk.description);
   std::vector<Term> terms;
   for (std::int64_t rank = 0; rank < ranks_; ++rank) terms.push_back({.data = slot(rank)});
-  add_up(piece.description.type, {piece.data}, terms, piece.count);
+  add_up(chunk.description.type, {chunk.data}, terms, chunk.count);
 }
 
-void SharedCollectives::sum_in_shares(const Piece& piece, double factor) {
+void SharedCollectives::sum_in_shares(const Chunk& chunk, double factor) {
   const std::int64_t own = rank_;
   const auto begin = [&](std::int64_t rank) {
-    return begin_of_share(rank, ranks_, piece.count, piece.element_bytes);
+    return begin_of_share(rank, ranks_, chunk.count, chunk.element_bytes);
   };
   const auto give = [&](std::int64_t from, std::int64_t to) {
-    copy_scaled(piece.description.type, slot(own) + from, piece.data + from, factor, to - from);
+    copy_scaled(chunk.description.type, slot(own) + from, chunk.data + from, factor, to - from);
   };
   give(0, begin(own));
-  give(begin(own + 1), piece.bytes());
-  synchronize_calls(piece.description);
-  std::byte *const result = piece.data + begin(own), *const given = slot(own) + begin(own);
+  give(begin(own + 1), chunk.bytes());
+  synchronize_calls(chunk.description);
+  std::byte *const result = chunk.data + begin(own), *const given = slot(own) + begin(own);
   std::vector<Term> terms;
   for (std::int64_t rank = 0; rank < ranks_; ++rank)
     terms.push_back(rank == own ? Term{.data = result, .factor = factor}
                                 : Term{.data = slot(rank) + begin(own)});
-  add_up(piece.description.type, {result, given}, terms,
-         (begin(own + 1) - begin(own)) / piece.element_bytes);
+  add_up(chunk.description.type, {result, given}, terms,
+         (begin(own + 1) - begin(own)) / chunk.element_bytes);
   barrier_.reach(++step_);
   for (std::int64_t next = 1; next < ranks_; ++next) {  // each rank starts with a different one
     const std::int64_t rank = (own + next) % ranks_;
     barrier_.await(rank, step_);
-    copy_bytes(piece.data + begin(rank), slot(rank) + begin(rank), begin(rank + 1) - begin(rank));
+    copy_bytes(chunk.data + begin(rank), slot(rank) + begin(rank), begin(rank + 1) - begin(rank));
   }
 }
 
 void SharedCollectives::gather(const at::Tensor& own, const at::Tensor& all) {
-  const at::Tensor sent = materialized(own), received = all.contiguous();
+  const at::Tensor sent = materialize(own), received = all.contiguous();
   const auto bytes = static_cast<std::int64_t>(sent.nbytes());
-  for_each_piece({CallDescription::Call::gather, sent.scalar_type(), sent.numel()}, sent,
-                 [&](const Piece& piece) {
-                   copy_bytes(slot(rank_), piece.data, piece.bytes());
-                   synchronize_calls(piece.description);
-                   std::byte* const to = bytes_in(received) + piece.at * piece.element_bytes;
+  for_each_chunk({CallDescription::Call::gather, sent.scalar_type(), sent.numel()}, sent,
+                 [&](const Chunk& chunk) {
+                   copy_bytes(slot(rank_), chunk.data, chunk.bytes());
+                   synchronize_calls(chunk.description);
+                   std::byte* const to = bytes_in(received) + chunk.at * chunk.element_bytes;
                    for (std::int64_t rank = 0; rank < ranks_; ++rank)
-                     copy_bytes(to + rank * bytes, slot(rank), piece.bytes());
+                     copy_bytes(to + rank * bytes, slot(rank), chunk.bytes());
                  });
   if (!received.is_same(all)) all.copy_(received);
 }
 
 void SharedCollectives::broadcast(const at::Tensor& tensor, std::int64_t from) {
-  const at::Tensor all = materialized(tensor);
+  const at::Tensor all = materialize(tensor);
   const bool sends = rank_ == from;
-  for_each_piece({CallDescription::Call::broadcast, all.scalar_type(), all.numel(), from}, all,
-                 [&](const Piece& piece) {
-                   if (sends) copy_bytes(slot(from), piece.data, piece.bytes());
-                   synchronize_calls(piece.description);
-                   if (!sends) copy_bytes(piece.data, slot(from), piece.bytes());
+  for_each_chunk({CallDescription::Call::broadcast, all.scalar_type(), all.numel(), from}, all,
+                 [&](const Chunk& chunk) {
+                   if (sends) copy_bytes(slot(from), chunk.data, chunk.bytes());
+                   synchronize_calls(chunk.description);
+                   if (!sends) copy_bytes(chunk.data, slot(from), chunk.bytes());
                  });
   if (!sends && !all.is_same(tensor)) tensor.copy_(all);
 }
@@ -350,11 +350,11 @@ void SharedCollectives::throw_calls_differ(std::int64_t rank) const {
 }
 
 std::byte* SharedCollectives::slot(std::int64_t rank) const {
-  return slots_ + (2 * rank + piece_ % 2) * kHalfSlotBytes;
+  return slots_ + (2 * rank + chunk_ % 2) * kHalfSlotBytes;
 }
 
 SharedCollectives::CallDescription& SharedCollectives::description(std::int64_t rank) const {
-  return descriptions_[2 * rank + piece_ % 2];
+  return descriptions_[2 * rank + chunk_ % 2];
 }
 
 }  // namespace hasten

@@ -70,24 +70,24 @@ class SharedCollectives {
   void broadcast(const at::Tensor& tensor, std::int64_t from);
 
  private:
-  struct Piece;
+  struct Chunk;
   struct CallDescription;
   SharedCollectives(std::shared_ptr<const SharedMemory> memory, const RankOptions& options);
 
-  // Calls `call` for each piece of the tensor in turn.
-  void for_each_piece(const CallDescription& description, const at::Tensor& tensor,
-                      c10::function_ref<void(const Piece&)> call);
+  // Calls `call` for each chunk of the tensor in turn.
+  void for_each_chunk(const CallDescription& description, const at::Tensor& tensor,
+                      c10::function_ref<void(const Chunk&)> call);
   // Computes the sum without copies. Returns false on every rank unless all ranks have made their
   // tensors by empty().
   bool sum_in_place(const CallDescription& description, const at::Tensor& tensor);
-  void sum_replicated(const Piece& piece, double factor);
-  void sum_in_shares(const Piece& piece, double factor);
+  void sum_replicated(const Chunk& chunk, double factor);
+  void sum_in_shares(const Chunk& chunk, double factor);
   // Waits until all ranks have written their data. Throws if they do not make the same call.
   void synchronize_calls(const CallDescription& own);
   [[noreturn]] void throw_calls_differ(std::int64_t rank) const;
-  // The memory in which a rank writes its data of the current piece for the others.
+  // The memory in which a rank writes its data of the current chunk for the others.
   std::byte* slot(std::int64_t rank) const;
-  // The description of a rank's call for the current piece.
+  // The description of a rank's call for the current chunk.
   CallDescription& description(std::int64_t rank) const;
 
   std::shared_ptr<const SharedMemory> memory_;
@@ -97,7 +97,7 @@ class SharedCollectives {
   CallDescription* descriptions_;
   std::byte* slots_;
   std::uint32_t step_ = 0;      // the latest step of barrier_
-  std::uint32_t piece_ = 0;     // counts the pieces of all calls
+  std::uint32_t chunk_ = 0;     // counts the chunks of all calls
   std::int64_t next_turn_ = 0;  // the next turn that reserve_turn() returns
 
   std::mutex mutex_;

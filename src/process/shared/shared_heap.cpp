@@ -14,7 +14,7 @@ namespace {
 
 // The size of each rank's range, after the memory that all ranks have from the beginning. It is a
 // range of offsets in the shared memory, which take no memory until they are used.
-constexpr std::int64_t kRange = std::int64_t{1} << 42;
+constexpr std::int64_t kRangeBytes = std::int64_t{1} << 42;
 
 // Returns `used` rounded up to a whole huge page. The gap takes offsets but no memory.
 std::int64_t round_up_to_huge_page(std::int64_t used) {
@@ -25,7 +25,7 @@ std::int64_t round_up_to_huge_page(std::int64_t used) {
 }  // namespace
 
 // The memory that a tensor of empty() holds until it is freed.
-struct SharedHeap::Lease {
+struct SharedHeap::Allocation {
   std::shared_ptr<SharedHeap> heap;
   std::unique_ptr<SharedMemory::View> view;
   std::int64_t offset;
@@ -34,7 +34,7 @@ struct SharedHeap::Lease {
   void release() const {
     c10::profiledCPUMemoryReporter().Delete(view->data());
     const std::lock_guard lock(heap->mutex_);
-    heap->leases_.erase(view->data());
+    heap->allocations_.erase(view->data());
     ++heap->released_count_;
     // A fork of the rank that ends must not free the pages, which the rank still uses.
     if (process == getpid()) heap->memory_->release(offset, view->size());
@@ -47,38 +47,39 @@ at::Tensor SharedHeap::empty(std::int64_t elements, const at::TensorOptions& opt
   if (bytes == 0 || !options.device().is_cpu()) return at::empty({elements}, options);
   const std::lock_guard lock(mutex_);
   const std::int64_t begin = bytes < SharedMemory::kHugePage ? used_ : round_up_to_huge_page(used_);
-  if (begin + static_cast<std::int64_t>(bytes) > kRange) return at::empty({elements}, options);
-  const std::int64_t offset = (rank_ + 1) * kRange + begin;
+  if (begin + static_cast<std::int64_t>(bytes) > kRangeBytes) return at::empty({elements}, options);
+  const std::int64_t offset = (rank_ + 1) * kRangeBytes + begin;
   auto view = memory_->allocate(offset, bytes);
   if (!view) return at::empty({elements}, options);
   used_ = begin + static_cast<std::int64_t>(bytes);
   void* const data = view->data();
-  const auto lease = std::make_shared<Lease>(Lease{shared_from_this(), std::move(view), offset});
-  leases_[data] = lease.get();
+  const auto allocation =
+      std::make_shared<Allocation>(Allocation{shared_from_this(), std::move(view), offset});
+  allocations_[data] = allocation.get();
   c10::profiledCPUMemoryReporter().New(data, bytes);
   return at::from_blob(
-      data, {elements}, [lease](void*) { lease->release(); }, options);
+      data, {elements}, [allocation](void*) { allocation->release(); }, options);
 }
 
-SharedHeap::Place SharedHeap::place_of(const at::Tensor& tensor) const {
+SharedHeap::Location SharedHeap::find_location(const at::Tensor& tensor) const {
   const std::lock_guard lock(mutex_);
-  const auto found = leases_.find(tensor.const_data_ptr());
-  if (found == leases_.end()) return {};
-  const Lease& lease = *found->second;
-  return {.offset = lease.offset,
-          .bytes = static_cast<std::int64_t>(lease.view->size()),
+  const auto found = allocations_.find(tensor.const_data_ptr());
+  if (found == allocations_.end()) return {};
+  const Allocation& allocation = *found->second;
+  return {.offset = allocation.offset,
+          .bytes = static_cast<std::int64_t>(allocation.view->size()),
           .released_count = released_count_};
 }
 
-std::byte* SharedHeap::at(std::int64_t rank, const Place& place) {
+std::byte* SharedHeap::at(std::int64_t rank, const Location& location) {
   Views& views = others_[static_cast<std::size_t>(rank)];
-  if (std::exchange(views.released_count, place.released_count) != place.released_count)
+  if (std::exchange(views.released_count, location.released_count) != location.released_count)
     views.by_offset.clear();  // they include views of freed tensors
-  auto& view = views.by_offset[place.offset];
-  if (!view) view = memory_->view(place.offset, static_cast<std::size_t>(place.bytes));
+  auto& view = views.by_offset[location.offset];
+  if (!view) view = memory_->view(location.offset, static_cast<std::size_t>(location.bytes));
   if (view) return view->data();
   throw IoError("process.shared-memory",
-                {.what = str("mapping ", human_bytes(place.bytes), " of rank ", rank,
+                {.what = str("mapping ", human_bytes(location.bytes), " of rank ", rank,
                              "'s shared memory, on rank ", rank_),
                  .got = "no free address space",
                  .hint = "set HASTEN_SHARED_MEMORY=off to send messages instead"});

@@ -76,16 +76,16 @@ bool is_within_file_size_limit(std::int64_t offset, std::size_t bytes) {
 }
 
 // If a control group leaves no room, the first page beyond its limit ends the process. Several
-// ranks may check this at the same time and then take a piece each, so room for several pieces must
+// ranks may check this at the same time and then take a chunk each, so room for several chunks must
 // be left.
-constexpr std::size_t kPiece = std::size_t{4} << 20, kLeftFree = std::size_t{64} << 20;
+constexpr std::size_t kChunkBytes = std::size_t{4} << 20, kLeftFree = std::size_t{64} << 20;
 
 bool is_allowed(std::size_t bytes) {
   const auto allowance = memory_allowance();
   return !allowance || static_cast<std::size_t>(*allowance) >= bytes + kLeftFree;
 }
 
-bool allocate_piece(const Descriptor& file, std::int64_t offset, std::size_t bytes) {
+bool allocate_chunk(const Descriptor& file, std::int64_t offset, std::size_t bytes) {
   if (!is_allowed(bytes)) return false;
   int failed = EINTR;
   while (failed == EINTR) failed = posix_fallocate(file.get(), offset, static_cast<off_t>(bytes));
@@ -101,10 +101,10 @@ void free_pages(const Descriptor& file, std::int64_t offset, std::size_t bytes) 
 // process. Returns false, with nothing allocated, if there is no room.
 bool allocate_pages(const Descriptor& file, std::int64_t offset, std::size_t bytes) {
   if (!is_within_file_size_limit(offset, bytes)) return false;
-  for (std::size_t allocated = 0; allocated < bytes; allocated += kPiece) {
-    const std::size_t piece = std::min(kPiece, bytes - allocated);
-    if (allocate_piece(file, offset + static_cast<std::int64_t>(allocated), piece)) continue;
-    free_pages(file, offset, allocated + piece);
+  for (std::size_t allocated = 0; allocated < bytes; allocated += kChunkBytes) {
+    const std::size_t chunk = std::min(kChunkBytes, bytes - allocated);
+    if (allocate_chunk(file, offset + static_cast<std::int64_t>(allocated), chunk)) continue;
+    free_pages(file, offset, allocated + chunk);
     return false;
   }
   return true;
@@ -210,13 +210,13 @@ void SharedMemory::release(std::int64_t offset, std::size_t bytes) const {
 std::unique_ptr<SharedMemory> shared_memory(c10d::Store& store, const std::string& name,
                                             const RankOptions& options, std::size_t bytes,
                                             const std::string& required_match) {
-  const std::string here = str(pid_namespace_id(), " ", required_match), place = name + "/place",
-                    file = name + "/file";
+  const std::string here = str(pid_namespace_id(), " ", required_match),
+                    location = name + "/location", file = name + "/file";
   std::unique_ptr<SharedMemory> memory;
   if (options.rank == 0) {
-    store.set(place, here);
+    store.set(location, here);
     memory = create_memory(store, file, bytes);
-  } else if (text_at(store, place) == here) {
+  } else if (text_at(store, location) == here) {
     memory = open_memory(text_at(store, file), bytes);
   }
   const bool all = is_true_on_all_ranks(store, name + "/opened", options.size, memory != nullptr);

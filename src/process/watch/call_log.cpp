@@ -124,7 +124,7 @@ std::string ordinal(std::int64_t number) {
 std::int64_t CallLog::begin(const Call& call) {
   const auto now = Clock::now();
   const std::lock_guard lock(mutex_);
-  while (entries_.size() >= kMaxKept && entries_.front().over) entries_.pop_front();
+  while (entries_.size() >= kMaxKept && entries_.front().is_done) entries_.pop_front();
   entries_.push_back({.call = call, .number = ++begun_, .began = now});
   entries_.back().call.purpose = purpose_.text;
   entries_.back().call.index = purpose_.index;
@@ -139,7 +139,7 @@ void CallLog::end(std::int64_t number) {
   const std::int64_t at = number - entries_.front().number;  // entries are numbered without gaps
   Entry& entry = entries_[static_cast<std::size_t>(at)];
   entry.ended = now;
-  entry.over = true;
+  entry.is_done = true;
   last_activity_ = now;
 }
 
@@ -156,7 +156,7 @@ void CallLog::set_step(std::int64_t done) {
 std::optional<CallLog::Clock::time_point> CallLog::oldest_call_start() const {
   const std::lock_guard lock(mutex_);
   for (const Entry& entry : entries_) {
-    if (!entry.over) return entry.began;
+    if (!entry.is_done) return entry.began;
   }
   return std::nullopt;
 }

@@ -71,7 +71,7 @@ class CallLog {
     Call call;
     std::int64_t number = 0;  // counts from 1
     Clock::time_point began, ended;
-    bool over = false;
+    bool is_done = false;
   };
   struct Snapshot {
     std::int64_t begun = 0;  // the number of the latest call that has begun

@@ -40,12 +40,12 @@ ReportTimes ReportTimes::of(std::int64_t size) {
 
 bool ReportExchange::has_begun() const { return store_.check({kAsked}); }
 
-LateReport ReportExchange::report(bool is_late, const std::function<RankRecord()>& own) const {
+LateRankReport ReportExchange::report(bool is_late, const std::function<RankRecord()>& own) const {
   const auto began = ExchangeClock::now();
   const bool is_first = is_late && store_.add(kAsked, 1) == 1;
   const RankRecord record = own();
   if (is_first) {
-    const LateReport report = make_report(collect_records(began + times_.answers, record));
+    const LateRankReport report = make_report(collect_records(began + times_.answers, record));
     store_.set(kReported, report.to_text());
     return report;
   }
@@ -55,10 +55,10 @@ LateReport ReportExchange::report(bool is_late, const std::function<RankRecord()
     if (ExchangeClock::now() >= began + times_.report) throw std::runtime_error("no report");
     std::this_thread::sleep_for(times_.pause);
   }
-  return LateReport::of_text(text_at(store_, kReported));
+  return LateRankReport::of_text(text_at(store_, kReported));
 }
 
-LateReport ReportExchange::make_report(const Records& records) const {
+LateRankReport ReportExchange::make_report(const Records& records) const {
   const std::vector<RankLocation> locations = locations_of_all(store_, options_.size);
   const RankLocation here = RankLocation::own();
   std::map<std::int64_t, std::string> process_notes;
@@ -66,7 +66,8 @@ LateReport ReportExchange::make_report(const Records& records) const {
     const std::string state = records[rank] ? "" : process_state_text(locations[rank], here);
     if (!state.empty()) process_notes[static_cast<std::int64_t>(rank)] = state;
   }
-  return late_report(records, locations, process_notes, options_.rank, seconds(options_.limit));
+  return late_rank_report(records, locations, process_notes, options_.rank,
+                          seconds(options_.limit));
 }
 
 ReportExchange::Records ReportExchange::collect_records(ExchangeClock::time_point deadline,
@@ -96,15 +97,15 @@ ReportExchange::Records ReportExchange::collect_records(ExchangeClock::time_poin
   return records;
 }
 
-LateReport report_without_others(const RankRecord& own, const RankOptions& options) {
+LateRankReport report_without_others(const RankRecord& own, const RankOptions& options) {
   const auto size = static_cast<std::size_t>(options.size);
   std::vector<std::optional<RankRecord>> records(size);
   records[static_cast<std::size_t>(options.rank)] = own;
   std::map<std::int64_t, std::string> process_notes;
   for (std::int64_t rank = 0; rank < options.size; ++rank)
     process_notes[rank] = "neither does the job's store";
-  return late_report(records, std::vector<RankLocation>(size), process_notes, options.rank,
-                     seconds(options.limit));
+  return late_rank_report(records, std::vector<RankLocation>(size), process_notes, options.rank,
+                          seconds(options.limit));
 }
 
 }  // namespace hasten

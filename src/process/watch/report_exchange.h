@@ -20,7 +20,7 @@
 #include <vector>
 
 #include "process/consensus/store_exchange.h"
-#include "process/watch/late_report.h"
+#include "process/watch/late_rank_report.h"
 
 namespace hasten {
 
@@ -44,12 +44,12 @@ class ReportExchange {
   // Takes part in the exchange and returns the common report. `is_late` means that this rank has
   // waited too long and may begin the exchange. `own` returns this rank's record; it is called once
   // the exchange has begun.
-  LateReport report(bool is_late, const std::function<RankRecord()>& own) const;
+  LateRankReport report(bool is_late, const std::function<RankRecord()>& own) const;
 
  private:
   using Records = std::vector<std::optional<RankRecord>>;
 
-  LateReport make_report(const Records& records) const;
+  LateRankReport make_report(const Records& records) const;
   // Returns the records of this rank (`own`) and of the ranks that answer before the deadline.
   Records collect_records(std::chrono::steady_clock::time_point deadline,
                           const RankRecord& own) const;
@@ -60,6 +60,6 @@ class ReportExchange {
 };
 
 // Makes the report of a rank that cannot reach the others.
-LateReport report_without_others(const RankRecord& own, const RankOptions& options);
+LateRankReport report_without_others(const RankRecord& own, const RankOptions& options);
 
 }  // namespace hasten

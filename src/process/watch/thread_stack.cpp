@@ -40,13 +40,13 @@ struct Capture {
   int count = 0;
   std::atomic<int> answered = 0;
 };
-Capture& the_capture() {
+Capture& global_capture() {
   static Capture capture;
   return capture;
 }
 
 void record_frames(int, siginfo_t* info, void*) {
-  Capture& capture = the_capture();
+  Capture& capture = global_capture();
   int request = info->si_value.sival_int;
   while (request == kParkRequest) pause();
   // The handler claims the request, so that a signal that comes too late writes nothing.
@@ -85,7 +85,7 @@ bool interrupt(pid_t thread, int signal, int request) {
   return syscall(SYS_rt_tgsigqueueinfo, getpid(), thread, signal, &info) == 0;
 }
 
-std::string readable(const char* name) {
+std::string demangle_symbol(const char* name) {
   int status = 0;
   const std::unique_ptr<char, void (*)(void*)> demangled(
       abi::__cxa_demangle(name, nullptr, nullptr, &status), std::free);
@@ -110,7 +110,7 @@ std::string frame_text(const void* address, const void* base, const char* module
                                                  static_cast<const char*>(base));
   const char* const file = *module == '/' ? module : "/proc/self/exe";
   const std::string name = exported != nullptr ? exported : symbol_name_at(file, offset);
-  return str(name.empty() ? "?" : readable(name.c_str()), " in ",
+  return str(name.empty() ? "?" : demangle_symbol(name.c_str()), " in ",
              std::filesystem::path(module).filename().string(), "+", hexadecimal(address, base));
 }
 
@@ -171,7 +171,7 @@ Frames frames_of(pid_t thread, std::chrono::milliseconds timeout) {
   const std::lock_guard lock(mutex);
   const int signal = installed_signal();
   if (signal == 0 || thread <= 0) return {};
-  Capture& capture = the_capture();
+  Capture& capture = global_capture();
   const int request = ++requests;
   capture.wanted.store(request);
   if (!interrupt(thread, signal, request)) return {};
@@ -208,7 +208,7 @@ void park_thread(pid_t thread) {
   if (signal != 0 && thread > 0) interrupt(thread, signal, kParkRequest);
 }
 
-void prepare_stacks() {
+void preload_backtrace() {
   void* frames[2];
   backtrace(frames, 2);
 }

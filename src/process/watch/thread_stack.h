@@ -27,6 +27,6 @@ std::vector<std::string> stack_of(pid_t thread, std::chrono::milliseconds timeou
 void park_thread(pid_t thread);
 
 // Loads the libraries that stack_of() needs, because a signal handler must not load them.
-void prepare_stacks();
+void preload_backtrace();
 
 }  // namespace hasten

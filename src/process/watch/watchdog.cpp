@@ -106,7 +106,8 @@ class Watchdog::State {
     changed_.notify_all();
     changed_.wait_for(lock, times_.own_report, [&] { return stopped_ || report_.has_value(); });
     if (stopped_) return;
-    const LateReport report = report_ ? *report_ : report_without_others(own_record(), options_);
+    const LateRankReport report =
+        report_ ? *report_ : report_without_others(own_record(), options_);
     lock.unlock();
     end(report);
   }
@@ -162,7 +163,7 @@ class Watchdog::State {
     return !stopped_;
   }
 
-  LateReport common_report(c10d::Store& store) {
+  LateRankReport common_report(c10d::Store& store) {
     std::unique_lock lock(mutex_);
     const bool is_late = is_late_;
     lock.unlock();
@@ -181,7 +182,7 @@ class Watchdog::State {
     return RankRecord::of(snapshot, std::move(stack));
   }
 
-  void set_report(const LateReport& report) {
+  void set_report(const LateRankReport& report) {
     const std::lock_guard lock(mutex_);
     report_ = report;
     changed_.notify_all();
@@ -190,7 +191,7 @@ class Watchdog::State {
   // The rank that prints ends first. Its end must not become an error in the other ranks' programs,
   // so it gives these ranks time to stop their threads. The rest of each process continues, because
   // it may serve the store.
-  [[noreturn]] void end(const LateReport& report) const {
+  [[noreturn]] void end(const LateRankReport& report) const {
     const bool prints = report.printed_by == options_.rank;
     if (prints) completes_within(kPrintTimeout, [text = report.text] { write_all(text); });
     completes_within(kFlushTimeout, flush_streams);  // the hanging thread may hold a stream's lock
@@ -213,12 +214,12 @@ class Watchdog::State {
   bool is_late_ = false;             // a collective of this rank has taken too long
   bool exchange_requested_ = false;  // a collective of any rank has taken too long
   bool exchange_ended_ = false;      // the thread of exchange_reports() no longer uses the store
-  std::optional<LateReport> report_;
+  std::optional<LateRankReport> report_;
 };
 
 Watchdog::Watchdog(StorePointer store, std::shared_ptr<CallLog> calls, const RankOptions& options)
     : state_(std::make_shared<State>(std::move(calls), options)) {
-  prepare_stacks();
+  preload_backtrace();
   const SignalBlocker blocker;
   clock_thread_ = std::thread([state = state_] { state->watch(); });
   exchange_thread_ =

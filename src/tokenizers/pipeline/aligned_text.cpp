@@ -9,7 +9,7 @@
 namespace hasten::tokenizers {
 
 void require_text_size(std::size_t bytes) {
-  if (bytes <= kLongestText) return;
+  if (bytes <= kMaxTextBytes) return;
   throw DataError("tokenizers.text-too-long",
                   {.what = "a text of more than 1 GiB, before or after normalization",
                    .got = human_bytes(static_cast<std::int64_t>(bytes)),

@@ -25,7 +25,7 @@ namespace hasten::tokenizers {
 
 // The maximum number of bytes of a text, before and after normalization. Places are 32-bit numbers,
 // and a small file can request a step that doubles a text many times.
-inline constexpr std::size_t kLongestText = std::size_t{1} << 30;
+inline constexpr std::size_t kMaxTextBytes = std::size_t{1} << 30;
 // Throws DataError "tokenizers.text-too-long" if a text has more bytes.
 void require_text_size(std::size_t bytes);
 

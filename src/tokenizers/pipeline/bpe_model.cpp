@@ -76,7 +76,7 @@ class Bpe : public WordModel {
 
   const TokenTable& vocabulary() const noexcept override { return vocabulary_; }
 
-  void split(std::string_view word, ModelMemory& memory,
+  void split(std::string_view word, ModelScratch& memory,
              std::vector<WordPart>& parts) const override {
     if (options_.ignore_merges) {
       const std::int32_t id = vocabulary_.find(word);
@@ -96,7 +96,7 @@ class Bpe : public WordModel {
     else
       merge_long(memory);
     std::uint32_t begin = 0;
-    for (const ModelMemory::Symbol& symbol : memory.symbols) {
+    for (const ModelScratch::Symbol& symbol : memory.symbols) {
       if (symbol.size == 0) continue;
       parts.push_back({symbol.id, begin, begin + symbol.size});
       begin += symbol.size;
@@ -185,7 +185,7 @@ class Bpe : public WordModel {
     return ids;
   }
 
-  static void add_symbol(ModelMemory& memory, std::int32_t id, std::uint32_t size) {
+  static void add_symbol(ModelScratch& memory, std::int32_t id, std::uint32_t size) {
     const auto index = static_cast<std::int32_t>(memory.symbols.size());
     if (index > 0) memory.symbols.back().next = index;
     memory.symbols.push_back({id, size, index - 1, -1});
@@ -194,7 +194,7 @@ class Bpe : public WordModel {
   // Reads the first symbols of a word: its characters, bytes of characters that the vocabulary
   // lacks, and unknown tokens.
   template <bool is_plain>
-  void read_symbols(std::string_view word, ModelMemory& memory) const {
+  void read_symbols(std::string_view word, ModelScratch& memory) const {
     std::uint32_t unknown = 0;  // bytes of the unknown token that is still to be added
     for (std::size_t at = 0; at < word.size();) {
       const DecodedCharacter character = decode_utf8(word.data() + at);
@@ -238,7 +238,7 @@ class Bpe : public WordModel {
                      .hint = "check that the vocabulary belongs to this model"});
   }
 
-  bool add_bytes(std::string_view text, ModelMemory& memory) const {
+  bool add_bytes(std::string_view text, ModelScratch& memory) const {
     if (!options_.byte_fallback) return false;
     for (const char c : text)
       if (byte_ids_[static_cast<unsigned char>(c)] == TokenTable::kNone) return false;
@@ -247,8 +247,8 @@ class Bpe : public WordModel {
   }
 
   // Searches the best pair again after each merge, which is faster than a queue for few symbols.
-  void merge_short(ModelMemory& memory) const {
-    std::vector<ModelMemory::Symbol>& symbols = memory.symbols;
+  void merge_short(ModelScratch& memory) const {
+    std::vector<ModelScratch::Symbol>& symbols = memory.symbols;
     std::size_t count = symbols.size();
     if (count < 2) return;
     std::array<MergeTable::Result, kShortWord> found;  // the merge of each symbol with the next one
@@ -272,16 +272,16 @@ class Bpe : public WordModel {
     symbols.resize(count);
   }
 
-  static bool is_later(const ModelMemory::Merge& a, const ModelMemory::Merge& b) {
+  static bool is_later(const ModelScratch::Merge& a, const ModelScratch::Merge& b) {
     return a.rank != b.rank ? a.rank > b.rank : a.position > b.position;
   }
 
-  void merge_long(ModelMemory& memory) const {
-    std::vector<ModelMemory::Symbol>& symbols = memory.symbols;
-    std::vector<ModelMemory::Merge>& queue = memory.merges;
+  void merge_long(ModelScratch& memory) const {
+    std::vector<ModelScratch::Symbol>& symbols = memory.symbols;
+    std::vector<ModelScratch::Merge>& queue = memory.merges;
     queue.clear();
     const auto add = [&](std::int32_t position, bool is_heap) {
-      const ModelMemory::Symbol& symbol = symbols[static_cast<std::size_t>(position)];
+      const ModelScratch::Symbol& symbol = symbols[static_cast<std::size_t>(position)];
       if (symbol.next < 0) return;
       const MergeTable::Result result =
           merges_.find(symbol.id, symbols[static_cast<std::size_t>(symbol.next)].id);
@@ -292,12 +292,12 @@ class Bpe : public WordModel {
     for (std::size_t i = 0; i < symbols.size(); ++i) add(static_cast<std::int32_t>(i), false);
     std::make_heap(queue.begin(), queue.end(), is_later);
     while (!queue.empty()) {
-      const ModelMemory::Merge merge = queue.front();
+      const ModelScratch::Merge merge = queue.front();
       std::pop_heap(queue.begin(), queue.end(), is_later);
       queue.pop_back();
-      ModelMemory::Symbol& left = symbols[merge.position];
+      ModelScratch::Symbol& left = symbols[merge.position];
       if (left.size == 0 || left.next < 0) continue;
-      ModelMemory::Symbol& right = symbols[static_cast<std::size_t>(left.next)];
+      ModelScratch::Symbol& right = symbols[static_cast<std::size_t>(left.next)];
       if (merges_.find(left.id, right.id).id != merge.id) continue;  // one of them has changed
       left.id = merge.id;
       left.size += right.size;

@@ -27,7 +27,7 @@ struct WordPart {
 };
 
 // The memory of a model for one word at a time.
-struct ModelMemory {
+struct ModelScratch {
   // BPE keeps the symbols of a word and the queue of possible merges.
   struct Symbol {
     std::int32_t id;
@@ -43,13 +43,13 @@ struct ModelMemory {
   std::vector<Symbol> symbols;
   std::vector<Merge> merges;
   std::vector<std::uint32_t> ranks;
-  // Unigram keeps the best way to each byte of a word.
-  struct Way {
+  // Unigram keeps the best path to each byte of a word.
+  struct BestPath {
     double score;
     std::int32_t id;
     std::int32_t begin;  // -1 if there is none yet
   };
-  std::vector<Way> ways;
+  std::vector<BestPath> best_paths;
   std::vector<std::uint32_t> ends;
   std::string text;
 };
@@ -58,11 +58,11 @@ class WordModel {
  public:
   virtual ~WordModel() = default;
   // Appends the parts of a word, which is valid UTF-8 and not empty.
-  virtual void split(std::string_view word, ModelMemory& memory,
+  virtual void split(std::string_view word, ModelScratch& memory,
                      std::vector<WordPart>& parts) const = 0;
   virtual const TokenTable& vocabulary() const noexcept = 0;
-  // Replaces `ends` by the ends of stretches of the word that may be split one by one with the same
-  // result. Long words are looked up stretch by stretch, because stretches repeat more often than
+  // Replaces `ends` by the ends of segments of the word that may be split one by one with the same
+  // result. Long words are looked up segment by segment, because segments repeat more often than
   // long words.
   virtual void cut(std::string_view word, std::vector<std::uint32_t>& ends) const {
     ends.assign(1, static_cast<std::uint32_t>(word.size()));

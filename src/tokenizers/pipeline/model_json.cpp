@@ -15,7 +15,7 @@
 namespace hasten::tokenizers {
 namespace {
 
-using Numbered = std::vector<std::pair<std::string, std::int32_t>>;
+using TokenIds = std::vector<std::pair<std::string, std::int32_t>>;
 
 std::string type_of_model(const Fields& fields) {
   if (fields.find("type")) return fields.text("type");
@@ -33,19 +33,19 @@ std::string optional_text(const Fields& fields, const char* key) {
 }
 
 // Reads {"token": id, ...}. Ids may have gaps.
-Numbered read_numbered(const Fields& model) {
+TokenIds read_token_ids(const Fields& model) {
   const Fields vocabulary = model.object("vocab");
   const Json& tokens = model.at("vocab");
-  Numbered rows;
+  TokenIds rows;
   rows.reserve(tokens.size());
   std::unordered_set<std::int32_t> ids;
   for (const auto& [token, value] : tokens.items()) {
     // The name of the value's place is built only for the error.
     const bool fits = value.is_number_integer() && value.get<std::int64_t>() >= 0 &&
-                      value.get<std::int64_t>() <= kLargestId;
+                      value.get<std::int64_t>() <= kMaxTokenId;
     const auto id = static_cast<std::int32_t>(
         fits ? value.get<std::int64_t>()
-             : Fields::integer_of(value, 0, kLargestId,
+             : Fields::integer_of(value, 0, kMaxTokenId,
                                   str(vocabulary.where(), ".\"", token, "\"")));
     if (!ids.insert(id).second) {
       throw DataError("tokenizers.bad-vocabulary",
@@ -101,7 +101,7 @@ std::unique_ptr<WordModel> read_bpe(const Fields& fields) {
   options.fuse_unk = optional_flag(fields, "fuse_unk");
   options.byte_fallback = optional_flag(fields, "byte_fallback");
   options.ignore_merges = optional_flag(fields, "ignore_merges");
-  return make_bpe(TokenTable(read_numbered(fields)), options, fields.where());
+  return make_bpe(TokenTable(read_token_ids(fields)), options, fields.where());
 }
 
 // Returns the number as serde_json reads it; Hugging Face tokenizers reads these files with it. It
@@ -147,7 +147,7 @@ std::unique_ptr<WordModel> read_unigram(const Fields& fields) {
 }
 
 std::unique_ptr<WordModel> read_word_piece(const Fields& fields) {
-  const Numbered rows = read_numbered(fields);
+  const TokenIds rows = read_token_ids(fields);
   std::vector<std::string> tokens(rows.size());
   for (const auto& [token, id] : rows) {
     if (static_cast<std::size_t>(id) >= rows.size()) {
@@ -173,7 +173,7 @@ std::unique_ptr<WordModel> read_word_model(const Fields& root) {
   if (type == "Unigram") return read_unigram(fields);
   if (type == "WordPiece") return read_word_piece(fields);
   if (type == "WordLevel")
-    return make_word_level(TokenTable(read_numbered(fields)), fields.text("unk_token"));
+    return make_word_level(TokenTable(read_token_ids(fields)), fields.text("unk_token"));
   throw_unknown_part("tokenizers.unknown-model", fields, type,
                      "BPE, Unigram, WordPiece or WordLevel");
 }

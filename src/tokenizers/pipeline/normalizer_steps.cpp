@@ -246,7 +246,7 @@ struct ReplaceTextStep : NormalizerStep {
   bool run(const AlignedView& text, AlignedBuffer& out, Scratch&) const override {
     std::size_t at = text.bytes.find(from);
     if (at == std::string_view::npos) return false;
-    if (text.bytes.size() / from.size() * to.size() > kLongestText)
+    if (text.bytes.size() / from.size() * to.size() > kMaxTextBytes)
       require_text_size(count(text.bytes) * to.size());
     Replacer replacer(text, out);
     for (; at != std::string_view::npos; at = text.bytes.find(from, at + from.size()))

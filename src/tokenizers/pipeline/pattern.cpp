@@ -15,7 +15,7 @@
 namespace hasten::tokenizers {
 namespace {
 
-constexpr std::size_t kSmallestStack = 32 << 10, kLargestStack = 16 << 20;
+constexpr std::size_t kInitialStackBytes = 32 << 10, kMaxStackBytes = 16 << 20;
 constexpr std::uint32_t kMatchLimit = 10'000'000, kHeapLimitKiB = 64 << 10;
 
 struct Free {
@@ -43,7 +43,7 @@ std::string quoted_regex(std::string_view regex) {
 struct Matcher::Memory {
   Owned<pcre2_match_data> data{pcre2_match_data_create(1, nullptr)};
   Owned<pcre2_match_context> context{pcre2_match_context_create(nullptr)};
-  Owned<pcre2_jit_stack> stack{pcre2_jit_stack_create(kSmallestStack, kLargestStack, nullptr)};
+  Owned<pcre2_jit_stack> stack{pcre2_jit_stack_create(kInitialStackBytes, kMaxStackBytes, nullptr)};
   std::string codes;                     // the codes of a text that is not ASCII
   std::vector<std::uint32_t> positions;  // the byte at which each of them begins, and the end
 

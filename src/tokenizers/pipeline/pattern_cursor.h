@@ -24,7 +24,7 @@ class PatternCursor {
   // Every message begins with `where`. Both texts must outlive the cursor.
   PatternCursor(std::string_view regex, const std::string& where) : regex_(regex), where_(where) {
     if (!is_utf8(regex)) throw_bad("a byte that is not UTF-8", "");
-    if (regex.size() > kLongest) throw_bad(str(regex.size(), " bytes"), "fewer");
+    if (regex.size() > kMaxBytes) throw_bad(str(regex.size(), " bytes"), "fewer");
   }
 
   [[noreturn]] void throw_bad(const std::string& got, const std::string& expected) const {
@@ -55,14 +55,14 @@ class PatternCursor {
 
   // These begin and end a group or a class, which may contain others.
   void enter(const char* what) {
-    if (++depth_ > kDeepest)
-      throw_bad(str(what, " that are nested too deeply"), str("at most ", kDeepest));
+    if (++depth_ > kMaxDepth)
+      throw_bad(str(what, " that are nested too deeply"), str("at most ", kMaxDepth));
   }
   void leave() { --depth_; }
 
  private:
-  static constexpr int kDeepest = 50;
-  static constexpr std::size_t kLongest = 1 << 16;
+  static constexpr int kMaxDepth = 50;
+  static constexpr std::size_t kMaxBytes = 1 << 16;
 
   std::string_view regex_;
   const std::string& where_;

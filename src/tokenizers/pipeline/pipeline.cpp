@@ -15,7 +15,7 @@ bool is_blank(char32_t c) {
   return c == letter_of_byte(' ') || Unicode::get().is(c, Unicode::white);
 }
 
-std::pair<std::uint32_t, std::uint32_t> blanks_of(std::string_view token) {
+std::pair<std::uint32_t, std::uint32_t> count_blanks(std::string_view token) {
   std::pair<std::uint32_t, std::uint32_t> count{0, 0};
   for (std::size_t at = 0; at < token.size(); ++count.first) {
     const DecodedCharacter character = decode_utf8(token.data() + at);
@@ -46,7 +46,7 @@ bool Pipeline::needs_places() const noexcept {
 }
 
 void PipelineEncoder::run(const Pipeline& pipeline, std::string_view text, bool offsets,
-                          std::size_t enough_tokens, TextTokens& out, Blanks* blanks) {
+                          std::size_t token_limit, TextTokens& out, BlankCounts* blanks) {
   require_text_size(text.size());
   longest_text_ = std::max(longest_text_, text.size());
   pipeline_ = &pipeline;
@@ -76,7 +76,7 @@ void PipelineEncoder::run(const Pipeline& pipeline, std::string_view text, bool 
   }
 
   raw_.clear();
-  if (pipeline.added.any_raw()) pipeline.added.find_raw(text, raw_);
+  if (pipeline.added.has_raw()) pipeline.added.find_raw(text, raw_);
   std::size_t at = 0;
   for (const AddedMatch& match : raw_) {
     if (at < match.begin) add_unmatched(text, at, match.begin);
@@ -90,7 +90,7 @@ void PipelineEncoder::run(const Pipeline& pipeline, std::string_view text, bool 
 
   for (const auto& step : pipeline.splitters) step->run(split_, scratch_);
   for (const TextPart& part : split_.parts) {
-    if (out.ids.size() >= enough_tokens) return;
+    if (out.ids.size() >= token_limit) return;
     add_word(part);
   }
 }
@@ -108,7 +108,7 @@ void PipelineEncoder::add_unmatched(std::string_view text, std::size_t begin, st
   require_text_size(base + size);
   split_.text.append(normalized, 0, size);
   normalized_matches_.clear();
-  if (pipeline_->added.any_normalized())
+  if (pipeline_->added.has_normalized())
     pipeline_->added.find_normalized(normalized.bytes, normalized_matches_);
   std::size_t at = 0;
   for (const AddedMatch& match : normalized_matches_) {
@@ -127,7 +127,7 @@ void PipelineEncoder::add_word(const TextPart& part) {
     out_->ids.push_back(part.token);
     if (offsets_) {
       add_offsets(part.source_begin, part.source_end);
-      if (blanks_ != nullptr) blanks_->push_back(blanks_of(word.bytes));
+      if (blanks_ != nullptr) blanks_->push_back(count_blanks(word.bytes));
     }
   }
   if (offsets_) out_->words.resize(out_->ids.size(), word_);
@@ -153,23 +153,23 @@ void PipelineEncoder::add_word(const AlignedView& word) {
   add_tokens(word);
 }
 
-// Looks up a long word stretch by stretch.
+// Looks up a long word segment by segment.
 void PipelineEncoder::split_long(std::string_view word) {
-  if (word.size() <= WordCache::kLongestWord) return split_short(word, 0);
+  if (word.size() <= WordCache::kMaxWordBytes) return split_short(word, 0);
   pipeline_->model->cut(word, cuts_);
   std::uint32_t begin = 0;
   for (const std::uint32_t end : cuts_) {
-    // A stretch begins where the parts before it end, which is earlier than its first byte if the
+    // A segment begins where the parts before it end, which is earlier than its first byte if the
     // model has dropped unknown characters.
     split_short(word.substr(begin, end - begin), parts_.empty() ? 0 : parts_.back().end);
     begin = end;
   }
 }
 
-// Appends the parts of a word, or of a stretch whose parts begin at byte `begin` of its word.
+// Appends the parts of a word, or of a segment whose parts begin at byte `begin` of its word.
 void PipelineEncoder::split_short(std::string_view word, std::uint32_t begin) {
   const std::size_t before = parts_.size();
-  if (word.size() > WordCache::kLongestWord) {
+  if (word.size() > WordCache::kMaxWordBytes) {
     new_parts_.clear();
     split_new(word);
     parts_.insert(parts_.end(), new_parts_.begin(), new_parts_.end());
@@ -221,7 +221,7 @@ void PipelineEncoder::add_tokens(const AlignedView& word) {
     else  // the bytes of a prefix or suffix of the model, which are nowhere in the text
       add_offsets(part.begin, part.end);
     if (blanks_ != nullptr)
-      blanks_->push_back(blanks_of(pipeline_->model->vocabulary().token(part.id).value_or("")));
+      blanks_->push_back(count_blanks(pipeline_->model->vocabulary().token(part.id).value_or("")));
   }
 }
 
@@ -242,7 +242,7 @@ void PipelineEncoder::add_offsets(std::uint32_t begin, std::uint32_t end) {
   out_->offsets.emplace_back(begin, end);
 }
 
-void trim_offsets(const PostProcessing& post, const Blanks& blanks, std::size_t first,
+void trim_offsets(const PostProcessing& post, const BlankCounts& blanks, std::size_t first,
                   TextTokens& tokens) {
   for (const bool has_blank : post.trims) {
     for (std::size_t i = 0; i < tokens.offsets.size(); ++i) {
@@ -261,14 +261,15 @@ std::string decode_ids(const Pipeline& pipeline, std::span<const std::int32_t> i
   std::vector<std::string> tokens;
   for (const std::int32_t id : ids) {
     std::string token;
-    if (const AddedToken* added = pipeline.added.with_id(id)) {
+    if (const AddedToken* added = pipeline.added.find_by_id(id)) {
       token = pipeline.added.decoded_text(*added);
     } else if (const auto known = pipeline.model->vocabulary().token(id)) {
       token = *known;
     } else {
       continue;
     }
-    const AddedToken* special = skip_special_tokens ? pipeline.added.with_content(token) : nullptr;
+    const AddedToken* special =
+        skip_special_tokens ? pipeline.added.find_by_content(token) : nullptr;
     if (special == nullptr || !special->special) tokens.push_back(std::move(token));
   }
   if (!pipeline.has_decoder) return join(tokens, " ");

@@ -4,7 +4,7 @@
 //
 //   const Pipeline pipeline = read_pipeline("tokenizer.json");     // pipeline_json.h
 //   PipelineEncoder encoder;
-//   encoder.run(pipeline, "Hello", /*offsets=*/false, /*enough_tokens=*/510, tokens, nullptr);
+//   encoder.run(pipeline, "Hello", /*offsets=*/false, /*token_limit=*/510, tokens, nullptr);
 //
 // Thread rule: a Pipeline is immutable; an encoder serves one thread at a time. run() throws
 // DataError "tokenizers.text-too-long", "tokenizers.bad-pattern", and what the model throws.
@@ -55,14 +55,14 @@ struct Pipeline {
 };
 
 // The number of blanks at the beginning and at the end of each token.
-using Blanks = std::vector<std::pair<std::uint32_t, std::uint32_t>>;
+using BlankCounts = std::vector<std::pair<std::uint32_t, std::uint32_t>>;
 
 class PipelineEncoder {
  public:
   // Replaces `out`, and `blanks` unless it is null. `blanks` requires `offsets`. Stops after the
-  // word that brings the number of tokens to `enough_tokens`.
-  void run(const Pipeline& pipeline, std::string_view text, bool offsets, std::size_t enough_tokens,
-           TextTokens& out, Blanks* blanks);
+  // word that brings the number of tokens to `token_limit`.
+  void run(const Pipeline& pipeline, std::string_view text, bool offsets, std::size_t token_limit,
+           TextTokens& out, BlankCounts* blanks);
 
   // True if a text has been so long that the buffers are large and should be freed.
   bool has_large_buffers() const noexcept { return longest_text_ > kLongTextInBytes; }
@@ -84,7 +84,7 @@ class PipelineEncoder {
   const Pipeline* pipeline_ = nullptr;
   bool offsets_ = false;
   TextTokens* out_ = nullptr;
-  Blanks* blanks_ = nullptr;
+  BlankCounts* blanks_ = nullptr;
   std::int32_t word_ = 0;
   std::string repaired_;
   std::size_t text_size_ = 0, longest_text_ = 0;
@@ -94,7 +94,7 @@ class PipelineEncoder {
   std::array<AlignedBuffer, 2> normalized_;
   SplitText split_;
   Scratch scratch_;
-  ModelMemory memory_;
+  ModelScratch memory_;
   WordCache cache_;
   std::vector<WordPart> parts_, new_parts_;
   std::string mapped_;
@@ -103,7 +103,7 @@ class PipelineEncoder {
 
 // Moves the offsets of tokens that begin or end with blanks. `first` is the index of the first
 // token that is kept.
-void trim_offsets(const PostProcessing& post, const Blanks& blanks, std::size_t first,
+void trim_offsets(const PostProcessing& post, const BlankCounts& blanks, std::size_t first,
                   TextTokens& tokens);
 
 // Joins the pieces of text that the ids stand for.

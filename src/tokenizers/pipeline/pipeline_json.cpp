@@ -10,8 +10,8 @@
 namespace hasten::tokenizers {
 namespace {
 
-constexpr int kDeepestSequence = 16;
-constexpr std::size_t kMostParts = 64;
+constexpr int kMaxSequenceDepth = 16;
+constexpr std::size_t kMaxParts = 64;
 
 // Returns the texts that the added tokens match: their own texts, normalized if the tokens are
 // marked `normalized`.
@@ -34,8 +34,8 @@ void read_added(const Fields& root, Pipeline& pipeline) {
   std::vector<AddedToken> tokens = read_added_tokens(root);
   const std::string where = root.where() + ": added_tokens";
   const TokenTable& vocabulary = pipeline.model->vocabulary();
-  number_added_tokens([&](const std::string& token) { return vocabulary.find(token); },
-                      vocabulary.size(), where, tokens);
+  assign_added_token_ids([&](const std::string& token) { return vocabulary.find(token); },
+                         vocabulary.size(), where, tokens);
   std::vector<std::string> texts = match_texts(tokens, pipeline.normalizer);
   pipeline.added = AddedTokens(std::move(tokens), std::move(texts));
 }
@@ -45,18 +45,18 @@ void read_added(const Fields& root, Pipeline& pipeline) {
 void PartReader::add(const Json& value, const std::string& where, int depth) {
   Fields fields(value, where);
   if (fields.text("type") != "Sequence") {
-    if (parts_.size() == kMostParts)
+    if (parts_.size() == kMaxParts)
       throw DataError(
           "tokenizers.too-many-parts",
-          {.what = where, .got = "more parts", .expected = str("at most ", kMostParts, " parts")});
+          {.what = where, .got = "more parts", .expected = str("at most ", kMaxParts, " parts")});
     parts_.push_back(std::move(fields));
     return;
   }
-  if (depth == kDeepestSequence)
+  if (depth == kMaxSequenceDepth)
     throw DataError("tokenizers.too-many-parts",
                     {.what = where,
                      .got = "a more deeply nested sequence",
-                     .expected = str("at most ", kDeepestSequence, " levels")});
+                     .expected = str("at most ", kMaxSequenceDepth, " levels")});
   std::size_t index = 0;
   for (const Json& each : fields.list(list_key_))
     add(each, str(where, ".", list_key_, "[", index++, "]"), depth + 1);

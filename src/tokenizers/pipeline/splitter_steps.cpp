@@ -11,8 +11,8 @@
 namespace hasten::tokenizers {
 namespace {
 
-// A stretch of a part: a delimiter, or the text between two delimiters.
-struct Stretch {
+// A segment of a part: a delimiter, or the text between two delimiters.
+struct Segment {
   std::uint32_t begin;
   std::uint32_t end;
   bool is_delimiter;
@@ -37,9 +37,9 @@ void split_parts(SplitText& text, Scratch& scratch, Split split) {
 }
 
 template <class Add>
-void add_stretches(const std::vector<Stretch>& stretches, SplitBehavior behavior, Add add) {
-  const std::size_t count = stretches.size();
-  const auto is_delimiter = [&](std::size_t i) { return stretches[i].is_delimiter; };
+void add_segments(const std::vector<Segment>& segments, SplitBehavior behavior, Add add) {
+  const std::size_t count = segments.size();
+  const auto is_delimiter = [&](std::size_t i) { return segments[i].is_delimiter; };
   for (std::size_t i = 0; i < count;) {
     std::size_t last = i;
     switch (behavior) {
@@ -61,7 +61,7 @@ void add_stretches(const std::vector<Stretch>& stretches, SplitBehavior behavior
         if (is_delimiter(i) && i + 1 < count && !is_delimiter(i + 1)) ++last;
         break;
     }
-    add(stretches[i].begin, stretches[last].end);
+    add(segments[i].begin, segments[last].end);
     i = last + 1;
   }
 }
@@ -70,20 +70,20 @@ void add_stretches(const std::vector<Stretch>& stretches, SplitBehavior behavior
 template <class Find>
 void split_at_matches(SplitText& text, Scratch& scratch, SplitBehavior behavior, bool inverts,
                       Find find) {
-  std::vector<Stretch> stretches;
+  std::vector<Segment> segments;
   split_parts(text, scratch, [&](const TextPart& part, auto add) {
     const std::string_view bytes = text.view(part).bytes;
     find(bytes);
-    stretches.clear();
+    segments.clear();
     std::uint32_t at = 0;
     for (const Match& match : scratch.matches) {
-      if (at != match.begin) stretches.push_back({at, match.begin, inverts});
-      stretches.push_back({match.begin, match.end, !inverts});
+      if (at != match.begin) segments.push_back({at, match.begin, inverts});
+      segments.push_back({match.begin, match.end, !inverts});
       at = match.end;
     }
     if (at != bytes.size())
-      stretches.push_back({at, static_cast<std::uint32_t>(bytes.size()), inverts});
-    add_stretches(stretches, behavior, add);
+      segments.push_back({at, static_cast<std::uint32_t>(bytes.size()), inverts});
+    add_segments(segments, behavior, add);
   });
 }
 

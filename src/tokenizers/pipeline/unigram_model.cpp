@@ -44,22 +44,22 @@ class Unigram : public WordModel {
 
   const TokenTable& vocabulary() const noexcept override { return vocabulary_; }
 
-  void split(std::string_view word, ModelMemory& memory,
+  void split(std::string_view word, ModelScratch& memory,
              std::vector<WordPart>& parts) const override {
-    find_ways(word, memory.ways);
+    find_best_paths(word, memory.best_paths);
     const std::size_t before = parts.size();
     std::uint32_t unknown_end = 0;  // the end of unknown characters that follow, or 0
     auto end = static_cast<std::uint32_t>(word.size());
     // The parts are found from the end.
     while (end > 0) {
-      const ModelMemory::Way& way = memory.ways[end];
-      const auto begin = static_cast<std::uint32_t>(way.begin);
-      if (way.id == unk_id_) {
+      const ModelScratch::BestPath& path = memory.best_paths[end];
+      const auto begin = static_cast<std::uint32_t>(path.begin);
+      if (path.id == unk_id_) {
         if (unknown_end == 0) unknown_end = end;
       } else {
         if (unknown_end > 0) add_unknown(word, end, unknown_end, parts);
         unknown_end = 0;
-        parts.push_back({way.id, begin, end});
+        parts.push_back({path.id, begin, end});
       }
       end = begin;
     }
@@ -68,15 +68,17 @@ class Unigram : public WordModel {
   }
 
  private:
-  void find_ways(std::string_view word, std::vector<ModelMemory::Way>& ways) const {
-    ways.assign(word.size() + 1, {0, 0, -1});
-    const auto offer = [&ways](std::size_t begin, std::size_t end, double score, std::int32_t id) {
-      ModelMemory::Way& way = ways[end];
-      if (way.begin >= 0 && score <= way.score) return;
-      way = {score, id, static_cast<std::int32_t>(begin)};
+  void find_best_paths(std::string_view word,
+                       std::vector<ModelScratch::BestPath>& best_paths) const {
+    best_paths.assign(word.size() + 1, {0, 0, -1});
+    const auto offer = [&best_paths](std::size_t begin, std::size_t end, double score,
+                                     std::int32_t id) {
+      ModelScratch::BestPath& path = best_paths[end];
+      if (path.begin >= 0 && score <= path.score) return;
+      path = {score, id, static_cast<std::int32_t>(begin)};
     };
     for (std::size_t begin = 0; begin < word.size();) {
-      const double before = ways[begin].score;
+      const double before = best_paths[begin].score;
       const std::size_t one_character = decode_utf8(word.data() + begin).size;
       bool has_character = false;
       std::int32_t node = Trie::kRoot;
@@ -91,8 +93,8 @@ class Unigram : public WordModel {
       }
       if (!has_character) {
         const double score = unknown_score_ + before;
-        const ModelMemory::Way& way = ways[begin + one_character];
-        if (unk_id_ < 0 && (way.begin < 0 || score > way.score))
+        const ModelScratch::BestPath& path = best_paths[begin + one_character];
+        if (unk_id_ < 0 && (path.begin < 0 || score > path.score))
           throw_unknown(word.substr(begin, one_character));
         offer(begin, begin + one_character, score, unk_id_);
       }

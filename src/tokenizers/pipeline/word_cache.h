@@ -24,7 +24,7 @@ namespace hasten::tokenizers {
 
 class WordCache {
  public:
-  static constexpr std::size_t kLongestWord = 64;
+  static constexpr std::size_t kMaxWordBytes = 64;
 
   // Returns whether the word is known, and its parts. They are valid until the next insert().
   bool find(std::string_view word, std::uint64_t hash,
@@ -42,9 +42,9 @@ class WordCache {
     return false;
   }
 
-  // `word` must have 1 to kLongestWord bytes and must not be known yet.
+  // `word` must have 1 to kMaxWordBytes bytes and must not be known yet.
   void insert(std::string_view word, std::uint64_t hash, std::span<const WordPart> parts) {
-    if (count_ == kMostWords || parts_.size() > kMostParts) clear();
+    if (count_ == kMaxWords || parts_.size() > kMaxParts) clear();
     if (2 * (count_ + 1) > slots_.size()) grow();
     place({hash, static_cast<std::uint32_t>(bytes_.size()), static_cast<std::uint32_t>(word.size()),
            static_cast<std::uint32_t>(parts_.size()), static_cast<std::uint32_t>(parts.size())});
@@ -54,7 +54,7 @@ class WordCache {
   }
 
  private:
-  static constexpr std::size_t kMostWords = 1 << 16, kMostParts = 1 << 18, kFirstSlots = 1 << 10;
+  static constexpr std::size_t kMaxWords = 1 << 16, kMaxParts = 1 << 18, kInitialSlots = 1 << 10;
   struct Slot {
     std::uint64_t hash = 0;
     std::uint32_t begin = 0, size = 0;  // the word's place in bytes_; a size of 0 means empty
@@ -68,7 +68,7 @@ class WordCache {
     slots_[at] = slot;
   }
   void grow() {
-    std::vector<Slot> old(slots_.empty() ? kFirstSlots : 2 * slots_.size());
+    std::vector<Slot> old(slots_.empty() ? kInitialSlots : 2 * slots_.size());
     std::swap(old, slots_);
     for (const Slot& slot : old)
       if (slot.size != 0) place(slot);

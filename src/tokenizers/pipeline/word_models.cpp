@@ -10,7 +10,7 @@
 namespace hasten::tokenizers {
 namespace {
 
-std::vector<std::pair<std::string, std::int32_t>> numbered(const std::vector<std::string>& tokens) {
+std::vector<std::pair<std::string, std::int32_t>> with_ids(const std::vector<std::string>& tokens) {
   std::vector<std::pair<std::string, std::int32_t>> rows;
   for (std::size_t i = 0; i < tokens.size(); ++i)
     rows.emplace_back(tokens[i], static_cast<std::int32_t>(i));
@@ -20,11 +20,11 @@ std::vector<std::pair<std::string, std::int32_t>> numbered(const std::vector<std
 class WordPieceModel : public WordModel {
  public:
   WordPieceModel(std::vector<std::string> tokens, const WordPieceOptions& options)
-      : vocabulary_(numbered(tokens)), pieces_(std::move(tokens), options) {}
+      : vocabulary_(with_ids(tokens)), pieces_(std::move(tokens), options) {}
 
   const TokenTable& vocabulary() const noexcept override { return vocabulary_; }
 
-  void split(std::string_view word, ModelMemory& memory,
+  void split(std::string_view word, ModelScratch& memory,
              std::vector<WordPart>& parts) const override {
     std::vector<std::int32_t> ids;
     memory.ends.clear();
@@ -50,7 +50,7 @@ class WordLevelModel : public WordModel {
 
   const TokenTable& vocabulary() const noexcept override { return vocabulary_; }
 
-  void split(std::string_view word, ModelMemory&, std::vector<WordPart>& parts) const override {
+  void split(std::string_view word, ModelScratch&, std::vector<WordPart>& parts) const override {
     const std::int32_t id = vocabulary_.find(word);
     if (id == TokenTable::kNone && unk_id_ == TokenTable::kNone) {
       throw DataError("tokenizers.missing-token",

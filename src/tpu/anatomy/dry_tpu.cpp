@@ -179,33 +179,34 @@ class DryTpu::Listener : public StepObserver {
 
   std::int64_t steps() const { return steps_; }
 
-  anatomy::TpuAccount account() const {
+  anatomy::TpuEstimate estimate() const {
     using anatomy::Component;
-    anatomy::TpuAccount account = read();
-    account.steps = steps_;
-    account.in_order = environment_variable(kTpuBlocking) == "1";
-    if (steps_ >= 2) account.programs_after_second_step = account.programs - programs_after_second_;
-    for (anatomy::TpuFailure& each : account.failed) each.module = last_module().last();
+    anatomy::TpuEstimate estimate = read();
+    estimate.steps = steps_;
+    estimate.in_order = environment_variable(kTpuBlocking) == "1";
+    if (steps_ >= 2)
+      estimate.programs_after_second_step = estimate.programs - programs_after_second_;
+    for (anatomy::TpuFailure& each : estimate.failed) each.module = last_module().last();
     const auto put = [&](Component component, const ComponentTensors& tensors) {
-      bytes_of(account.components, component) = tensors.bytes();
+      bytes_of(estimate.components, component) = tensors.bytes();
     };
     put(Component::model_weights, weights_);
     put(Component::optimizer_states, states_);
     put(Component::gradients, gradients_);
     put(Component::functionality, batch_);
-    bytes_of(account.components, Component::activations) = account.activations;
+    bytes_of(estimate.components, Component::activations) = estimate.activations;
     if (steps_ >= 2) {
-      bytes_of(account.components, Component::unknown) =
-          account.before_last_step - weights_.bytes() - states_.bytes() - batch_.bytes();
+      bytes_of(estimate.components, Component::unknown) =
+          estimate.before_last_step - weights_.bytes() - states_.bytes() - batch_.bytes();
     }
-    return account;
+    return estimate;
   }
 
  private:
-  static anatomy::TpuAccount read() {
+  static anatomy::TpuEstimate read() {
     std::string json;
     functions().report(json);
-    return anatomy::read_tpu_account(json);
+    return anatomy::read_tpu_estimate(json);
   }
 
   std::vector<at::Tensor> parameters_;
@@ -243,9 +244,9 @@ void DryTpu::step() { listener_->on_step(); }
 
 std::int64_t DryTpu::steps() const { return listener_->steps(); }
 
-anatomy::TpuAccount DryTpu::account() const {
+anatomy::TpuEstimate DryTpu::estimate() const {
   tpu_device();
-  return listener_->account();
+  return listener_->estimate();
 }
 
 }  // namespace hasten

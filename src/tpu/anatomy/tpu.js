@@ -16,29 +16,29 @@ function summary() {
   if (!report.ahead_of_time) page.append(element("p", {}, "The compiler is not one for TPUs, so the figures are not those of a TPU."));
 }
 
-function mostOfEach() {
+function showComponents() {
   const values = components.map(name => report.components[name]);
   const header = ["component", "bytes on the TPU", ...(anatomy ? ["anatomy (CPU)", "ratio"] : [])];
   section("Peak of each component", "Tensors including the padding of their tiles. The components peak at different times.", bar(components, values), key(components),
     table(header, components.map((name, i) => [title(name), exact(values[i]),
-      ...(anatomy ? [exact(anatomy.most[name]), times(values[i], anatomy.most[name])] : [])])));
+      ...(anatomy ? [exact(anatomy.max_bytes[name]), times(values[i], anatomy.max_bytes[name])] : [])])));
 }
 
-function atThePeak() {
+function showPeak() {
   const parts = ["tensors", "temporaries", "code"];
   section("Memory at the peak", peak.program ? `The running program was ${peak.program}.` : "", bar(parts, parts.map(part => peak[part])), key(parts),
     table(["", "bytes on the TPU", "share"], [...parts, "total"].map(part => [part, exact(peak[part]), share(peak[part], peak.total)])));
 }
 
-function byPhase() {
+function showPhases() {
   section("Peak in each phase", report.in_order ? "" : "Operators were deferred; each counts in the phase in which it ran.",
     table(["phase", "total", "tensors", "temporaries", "code", "program"], Object.entries(report.peak_in_phase).map(([name, each]) =>
       [name, exact(each.total), exact(each.tensors), exact(each.temporaries), exact(each.code), each.program || "–"])));
 }
 
-function notCompiled() {
+function showFailures() {
   if (!report.failed.length) return;
   section("Not compiled", "", table(["program", "module", "compiler message"], report.failed.map(each => [each.program || "–", each.module || "–", each.message])));
 }
 
-summary(); mostOfEach(); atThePeak(); byPhase(); whatIf(); notCompiled();
+summary(); showComponents(); showPeak(); showPhases(); whatIf(); showFailures();

@@ -1,12 +1,12 @@
-// Writes the account of a dry TPU as one self-contained HTML page.
+// Writes the estimate of a dry TPU as one self-contained HTML page.
 #include "base/page.h"
-#include "hasten/tpu/anatomy/tpu_account.h"
+#include "hasten/tpu/anatomy/tpu_estimate.h"
 #include "tpu/anatomy/tpu.js.h"
 
 namespace hasten::anatomy {
 
-std::string to_html(const TpuAccount& account, const TpuPrediction* prediction) {
-  return render_page("TPU memory", to_json(account, prediction), embedded::kTpuScript);
+std::string to_html(const TpuEstimate& estimate, const TpuPrediction* prediction) {
+  return render_page("TPU memory", to_json(estimate, prediction), embedded::kTpuScript);
 }
 
 }  // namespace hasten::anatomy

@@ -34,8 +34,8 @@ void describe_tpu_config(config::OptionTable& table, TpuConfigOptions& options) 
   const char* const copied =
       "programs are not Python packages: copy yours and hasten with gcloud compute tpus tpu-vm scp "
       "--worker all";
-  d.not_yet<bool>("install_accelerate", copied);
-  d.not_yet<config::AnyText>("accelerate_version", copied, {"latest"});
+  d.unimplemented<bool>("install_accelerate", copied);
+  d.unimplemented<config::AnyText>("accelerate_version", copied, {"latest"});
 }
 
 std::vector<std::string> texts_in(const config::Value& value) {
@@ -139,7 +139,7 @@ std::string tpu_config_help(int width) {
          config::help_text(table, width);
 }
 
-std::vector<std::string> gcloud_words(const TpuConfigCommand& run) {
+std::vector<std::string> gcloud_command(const TpuConfigCommand& run) {
   std::vector<std::string> words = {"gcloud"};
   if (run.options.use_alpha) words.emplace_back("alpha");
   const std::vector<std::string> rest = {"compute",

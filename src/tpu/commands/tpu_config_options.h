@@ -41,6 +41,6 @@ HASTEN_INTERNAL_API TpuConfigCommand parse_tpu_config(const std::vector<std::str
 HASTEN_INTERNAL_API std::string tpu_config_help(int width);
 
 // Returns the command line that runs the command on all machines; the first word is gcloud.
-HASTEN_INTERNAL_API std::vector<std::string> gcloud_words(const TpuConfigCommand& run);
+HASTEN_INTERNAL_API std::vector<std::string> gcloud_command(const TpuConfigCommand& run);
 
 }  // namespace hasten

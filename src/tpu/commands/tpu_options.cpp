@@ -29,10 +29,11 @@ TpuSetting strongest_tpu_setting(const OptionTable& table, const LaunchOptions& 
   const Option& tpu = *table.find("tpu");
   const Option& type = *table.find("distributed_type");
   std::vector<TpuSetting> all;
-  all.push_back({options.tpu, tpu.origin.source, tpu.name, key_with_place(tpu.origin, tpu.name)});
+  all.push_back(
+      {options.tpu, tpu.origin.source, tpu.name, key_with_location(tpu.origin, tpu.name)});
   if (is_explicit(type)) {
     all.push_back({options.distributed_type == DistributedType::XLA, type.origin.source, type.name,
-                   key_with_place(type.origin, type.name) + " XLA"});
+                   key_with_location(type.origin, type.name) + " XLA"});
   }
   const char* const variable = "ACCELERATE_USE_TPU";
   if (environment_flag(environment, variable).value_or(false))
@@ -48,8 +49,9 @@ void resolve_cpu(const OptionTable& table, LaunchOptions& options, TpuSetting& s
   const Option& cpu = *table.find("use_cpu");
   if (!setting.tpu || !options.use_cpu) return;
   if (cpu.origin.source == setting.source)
-    throw_conflict(setting.text + " and " + key_with_place(cpu.origin, cpu.name) + " are both set",
-                   "remove one of them");
+    throw_conflict(
+        setting.text + " and " + key_with_location(cpu.origin, cpu.name) + " are both set",
+        "remove one of them");
   (cpu.origin.source > setting.source ? setting.tpu : options.use_cpu) = false;
 }
 
@@ -57,13 +59,13 @@ void reject_gpus(const OptionTable& table, const LaunchOptions& options,
                  const TpuSetting& setting) {
   const Option& multi_gpu = *table.find("multi_gpu");
   if (!multi_gpu.is_default())
-    throw_conflict(
-        setting.text + " and " + key_with_place(multi_gpu.origin, multi_gpu.name) + " are both set",
-        "remove one of them");
+    throw_conflict(setting.text + " and " + key_with_location(multi_gpu.origin, multi_gpu.name) +
+                       " are both set",
+                   "remove one of them");
   const Option& ids = *table.find("gpu_ids");
   if (options.gpu_ids != "all")
     throw_conflict(
-        key_with_place(ids.origin, ids.name) + " selects GPUs, but " + setting.text + " is set",
+        key_with_location(ids.origin, ids.name) + " selects GPUs, but " + setting.text + " is set",
         "select TPU chips with TPU_VISIBLE_DEVICES");
 }
 
@@ -87,7 +89,7 @@ void check_variables(const OptionTable& table, const LaunchOptions& options) {
     if (good) continue;
     const Option& option = *table.find("tpu_env");
     throw ConfigError("config.bad-value",
-                      {.what = key_with_place(option.origin, option.name),
+                      {.what = key_with_location(option.origin, option.name),
                        .got = "'" + variable + "'",
                        .expected = "NAME=value, or several separated by commas"});
   }
@@ -97,7 +99,8 @@ void report_unused_tpu_options(const OptionTable& table, std::vector<std::string
   for (const char* name : {"downcast_bf16", "tpu_env"}) {
     const Option& option = *table.find(name);
     if (!option.is_default())
-      notices.push_back(key_with_place(option.origin, option.name) + " is ignored: " + kTpuReason);
+      notices.push_back(key_with_location(option.origin, option.name) +
+                        " is ignored: " + kTpuReason);
   }
 }
 
@@ -131,9 +134,9 @@ void resolve_tpu_options(OptionTable& table, LaunchOptions& options, const Envir
   if (!options.tpu) return report_unused_tpu_options(table, notices);
   reject_gpus(table, options, setting);
   check_variables(table, options);
-  if (options.downcast_bf16 && options.mixed_precision != LaunchPrecision::bf16) {
+  if (options.downcast_bf16 && options.mixed_precision != Precision::bf16) {
     const Option& option = *table.find("downcast_bf16");
-    throw_conflict(key_with_place(option.origin, option.name) + " without bf16",
+    throw_conflict(key_with_location(option.origin, option.name) + " without bf16",
                    "set --mixed_precision bf16");
   }
 }

@@ -18,7 +18,7 @@ using Open = decltype(hasten_tpu_open);
 constexpr const char* kOpen = "hasten_tpu_open";
 
 // The number of open devices, and the process that opened them.
-struct Opened {
+struct OpenedTpu {
   std::int64_t count = 0;
   pid_t process = 0;
 };
@@ -54,8 +54,8 @@ std::atomic<bool>& is_open() {
   return open;
 }
 
-const Opened& opened(const Worker& worker, TpuJob job) {
-  static const Opened once = [&] {
+const OpenedTpu& open_tpu_once(const Worker& worker, TpuJob job) {
+  static const OpenedTpu once = [&] {
     if (const std::string missing = config::missing_tpu_reason(config::whole_environment());
         !missing.empty()) {
       throw IoError("device.tpu-missing",
@@ -69,7 +69,7 @@ const Opened& opened(const Worker& worker, TpuJob job) {
     check_free(worker);
     const auto variables = tpu_variables(worker, job, config::whole_environment());
     const std::int64_t slice_processes = job == TpuJob::one_slice ? worker.local_world_size : 0;
-    const Opened result{.count = open(slice_processes, variables), .process = getpid()};
+    const OpenedTpu result{.count = open(slice_processes, variables), .process = getpid()};
     is_open() = true;
     return result;
   }();
@@ -95,10 +95,10 @@ std::int64_t compiled_tpu_programs() {
   return is_open() && programs.function != nullptr ? programs.function() : 0;
 }
 
-bool tpus_can_run_together() { return machine_has_tpu() && !user_names_plugin(); }
+bool tpus_can_communicate() { return machine_has_tpu() && !user_names_plugin(); }
 
 at::Device tpu_device_of(const Worker& worker, TpuJob job) {
-  opened(worker, job);
+  open_tpu_once(worker, job);
   return tpu_device();
 }
 
@@ -112,7 +112,7 @@ void check_tpu_index(std::int64_t index, std::int64_t count) {
 }
 
 at::Device tpu_device(std::int64_t index) {
-  const Opened& tpu = opened({}, TpuJob::separate_chips);
+  const OpenedTpu& tpu = open_tpu_once({}, TpuJob::separate_chips);
   if (tpu.process != getpid()) {
     throw UsageError("device.tpu-forked",
                      {.what = "device tpu",

@@ -21,7 +21,7 @@ namespace hasten {
 // Opens no device.
 bool machine_has_tpu(const std::string& devices = "/sys/bus/pci/devices");
 // Returns whether the TPUs of several processes can run programs together. Only real TPUs can.
-bool tpus_can_run_together();
+bool tpus_can_communicate();
 // Returns what tpu_device() lacks to open a TPU, or an empty string if it lacks nothing. Loads the
 // module, but opens no device.
 HASTEN_INTERNAL_API std::string missing_tpu_reason();

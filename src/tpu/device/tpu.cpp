@@ -11,7 +11,7 @@ namespace {
 
 constexpr DeviceTraits kTraits = {
     .is_built_in = false,
-    .reads_scalars_late = true,
+    .defers_scalar_reads = true,
     .needs_static_shapes = true,
     .compiles_collectives = true,
     .needs_host_staging = true,
@@ -33,7 +33,7 @@ constexpr DeviceTraits kTraits = {
 // Returns tpu_dist if the TPUs can run programs together. Otherwise returns Gloo, and rank 0 logs
 // this.
 CollectiveChoice best_collectives(const Worker& worker) {
-  if (tpus_can_run_together()) return CollectiveChoice::own;
+  if (tpus_can_communicate()) return CollectiveChoice::own;
   static const bool reported = [&] {  // once per process
     if (worker.rank == 0) {
       log_line(

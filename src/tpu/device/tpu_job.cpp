@@ -1,6 +1,5 @@
 #include "tpu/device/tpu_job.h"
 
-
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
 #include "tpu/launch/tpu_slice.h"
@@ -40,7 +39,7 @@ std::vector<Variable> slice_variables(const Worker& worker,
   const TpuSlice slice(worker.num_machines, worker.local_world_size, environment);
   std::string addresses = variables.text(kTpuAddresses);
   if (addresses.empty()) addresses = slice_addresses(slice, worker, variables);
-  if (slice.lacks_topology()) {
+  if (slice.needs_topology()) {
     throw ConfigError("device.tpu-job", {.what = kTpuTopology,
                                          .got = "no value",
                                          .expected = str("the chips of all ", worker.num_machines,

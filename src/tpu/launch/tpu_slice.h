@@ -42,7 +42,7 @@ class HASTEN_INTERNAL_API TpuSlice {
   std::string addresses(const std::vector<std::string>& hosts, std::int64_t base_port) const;
   // Returns whether there are several machines and the topology of all chips is not set. It cannot
   // be derived.
-  bool lacks_topology() const { return num_machines_ > 1 && !variables_.has(kTpuTopology); }
+  bool needs_topology() const { return num_machines_ > 1 && !variables_.has(kTpuTopology); }
 
  private:
   std::int64_t num_machines_, processes_;

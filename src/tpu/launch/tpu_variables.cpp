@@ -116,7 +116,7 @@ TpuVariables::TpuVariables(const Round& round, const config::Environment& enviro
     chips_.push_back(chips ? (*chips)[static_cast<std::size_t>(local)] : str(local));
 
   common_.emplace_back("ACCELERATE_USE_TPU", "true");
-  if (TpuSlice(round.num_machines, round.processes, environment).lacks_topology())
+  if (TpuSlice(round.num_machines, round.processes, environment).needs_topology())
     throw_missing_variable(kTpuTopology,
                            "set it to the topology of the whole slice, such as 4,4,1");
   if (!variables.has(kTpuTopology))
@@ -137,28 +137,28 @@ VariableList TpuVariables::variables_of(std::int64_t local_rank) const {
   return all;
 }
 
-VariableList bf16_variables(LaunchPrecision precision, bool downcast_bf16) {
-  if (precision != LaunchPrecision::bf16) return {};
+VariableList bf16_variables(Precision precision, bool downcast_bf16) {
+  if (precision != Precision::bf16) return {};
   if (!downcast_bf16) return {{"XLA_USE_BF16", "1"}};
   return {{"ACCELERATE_DOWNCAST_BF16", "true"}, {"XLA_DOWNCAST_BF16", "1"}};
 }
 
-TpuRanks::TpuRanks(const LaunchOptions& options, const Round& round) {
+TpuRankVariables::TpuRankVariables(const LaunchOptions& options, const Round& round) {
   if (!options.tpu) {
-    if (!config::installed_tpus().empty()) of_all_ = {{"ACCELERATE_USE_TPU", "false"}};
+    if (!config::installed_tpus().empty()) common_variables_ = {{"ACCELERATE_USE_TPU", "false"}};
     return;
   }
   tpus_.emplace(round, config::whole_environment());
-  of_all_ = bf16_variables(options.mixed_precision, options.downcast_bf16);
+  common_variables_ = bf16_variables(options.mixed_precision, options.downcast_bf16);
   for (const std::string& variable : options.tpu_env) {
     const std::size_t equals = variable.find('=');
-    of_all_.emplace_back(variable.substr(0, equals), variable.substr(equals + 1));
+    common_variables_.emplace_back(variable.substr(0, equals), variable.substr(equals + 1));
   }
 }
 
-VariableList TpuRanks::variables_of(std::int64_t local_rank) const {
+VariableList TpuRankVariables::variables_of(std::int64_t local_rank) const {
   VariableList all = tpus_ ? tpus_->variables_of(local_rank) : VariableList{};
-  all.insert(all.end(), of_all_.begin(), of_all_.end());
+  all.insert(all.end(), common_variables_.begin(), common_variables_.end());
   return all;
 }
 

@@ -38,21 +38,21 @@ class TpuVariables {
 
 // Returns the variables for bf16 and for the type that replaces double, in addition to
 // ACCELERATE_MIXED_PRECISION. Their names are those of Accelerate and torch_xla.
-VariableList bf16_variables(LaunchPrecision precision, bool downcast_bf16);
+VariableList bf16_variables(Precision precision, bool downcast_bf16);
 
 // The variables that the ranks of this machine get because of TPUs. On TPUs they are the variables
 // above and options.tpu_env. Elsewhere there is only one, which keeps a program from using TPUs
 // unasked. Throws what TpuVariables throws.
-class HASTEN_INTERNAL_API TpuRanks {
+class HASTEN_INTERNAL_API TpuRankVariables {
  public:
   // Uses `tpu`, `mixed_precision`, `downcast_bf16` and `tpu_env` of the options.
-  TpuRanks(const LaunchOptions& options, const Round& round);
+  TpuRankVariables(const LaunchOptions& options, const Round& round);
 
   VariableList variables_of(std::int64_t local_rank) const;
 
  private:
   std::optional<TpuVariables> tpus_;
-  VariableList of_all_;
+  VariableList common_variables_;
 };
 
 // Hides ports that are chosen only when the ranks start.

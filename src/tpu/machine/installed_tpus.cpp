@@ -25,7 +25,7 @@ constexpr std::string_view kGoogleVendor = "0x1ae0";
 constexpr std::array<std::pair<std::string_view, const char*>, 5> kTpuDevices = {
     {{"0x005e", "v4"}, {"0x0062", "v5p"}, {"0x0063", "v5e"}, {"0x006f", "v6e"}, {"0x0076", "7x"}}};
 
-std::string word_in(const fs::path& path) {
+std::string read_first_word(const fs::path& path) {
   std::ifstream file(path);
   std::string word;
   file >> word;
@@ -34,8 +34,8 @@ std::string word_in(const fs::path& path) {
 
 // Returns the TPU generation of a PCI device, or an empty string if it is not a TPU.
 std::string generation_of(const fs::path& device) {
-  if (word_in(device / "vendor") != kGoogleVendor) return "";
-  const std::string number = word_in(device / "device");
+  if (read_first_word(device / "vendor") != kGoogleVendor) return "";
+  const std::string number = read_first_word(device / "device");
   const auto* const found = std::find_if(kTpuDevices.begin(), kTpuDevices.end(),
                                          [&](const auto& tpu) { return tpu.first == number; });
   return found == kTpuDevices.end() ? "" : found->second;
@@ -66,14 +66,14 @@ std::vector<std::string> parse_chips(const char* name, const std::string& text) 
 
 std::vector<std::string> installed_tpus(const std::string& devices, const std::string& exposed) {
   std::error_code none;
-  std::vector<std::string> all, those_exposed;
+  std::vector<std::string> all, exposed_tpus;
   for (const auto& device : fs::directory_iterator(devices, none)) {
     const std::string generation = generation_of(device.path());
     if (generation.empty()) continue;
     all.push_back(generation);
-    if (is_exposed(device.path(), exposed)) those_exposed.push_back(generation);
+    if (is_exposed(device.path(), exposed)) exposed_tpus.push_back(generation);
   }
-  return those_exposed.empty() ? all : those_exposed;
+  return exposed_tpus.empty() ? all : exposed_tpus;
 }
 
 bool names_tpu_plugin(const Environment& environment) {

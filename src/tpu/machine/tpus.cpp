@@ -27,9 +27,9 @@ constexpr Chip kChips[] = {{"v4", 3, "v4:2x2x1"},
                            {"tpu7x", 3, "tpu7x:2x2x1"}};
 
 std::optional<std::int64_t> parse_size(const std::string& text) {
-  constexpr std::int64_t kMost = 64;  // no TPU network is wider
+  constexpr std::int64_t kMaxSize = 64;  // no TPU network is wider
   const auto size = parse_number<std::int64_t>(text);
-  return size && *size > 0 && *size <= kMost ? size : std::nullopt;
+  return size && *size > 0 && *size <= kMaxSize ? size : std::nullopt;
 }
 
 // Returns the number of chips in the grid, or 0 if the grid does not have `dimensions` dimensions.

@@ -55,13 +55,13 @@ def names(which, library):
     return {line.split()[-1].split("@")[0] for line in out.splitlines()}
 
 
-def stand_in(name, processor):
+def stub(name, processor):
     form = TYPE if name.startswith("_ZTI") else TABLE if name.startswith("_ZTV") else FUNCTION
     return form.format(name=name, mangled=name[4:], call=CALL[processor])
 
 
 def assembly(names, processor):
-    return "".join(stand_in(name, processor) for name in names) + '.section .note.GNU-stack,"",%progbits\n'
+    return "".join(stub(name, processor) for name in names) + '.section .note.GNU-stack,"",%progbits\n'
 
 
 def main(folder, out, processor, *own):

@@ -83,18 +83,18 @@ bool on_google_cloud() {
 }
 
 void set_environment() {
-  const auto unless_set = [](const char* name, const char* value) { setenv(name, value, 0); };
+  const auto set_default = [](const char* name, const char* value) { setenv(name, value, 0); };
   // Outside of Google Cloud, libtpu would ask its metadata server 30 times for each value.
   if (!on_google_cloud()) {
-    unless_set("TPU_SKIP_MDS_QUERY", "1");
-    unless_set("TPU_WORKER_HOSTNAMES", "localhost");
-    unless_set("TPU_WORKER_ID", "0");
+    set_default("TPU_SKIP_MDS_QUERY", "1");
+    set_default("TPU_WORKER_HOSTNAMES", "localhost");
+    set_default("TPU_WORKER_ID", "0");
   }
   setenv("TORCH_DEVICE_BACKEND_AUTOLOAD", "0", 1);  // hasten loads it itself
-  unless_set("TF_CPP_MIN_LOG_LEVEL", "1");          // no informational lines
+  set_default("TF_CPP_MIN_LOG_LEVEL", "1");         // no informational lines
   // Without this, a collective's program contains the views that lead to its tensors, and differs
   // on a rank that has another view. TPUs that run together need the same program.
-  unless_set("TORCH_TPU_INTERNAL_MATERIALIZE_COLLECTIVE_TENSORS", "1");
+  set_default("TORCH_TPU_INTERNAL_MATERIALIZE_COLLECTIVE_TENSORS", "1");
 }
 
 // Runs a backward pass. The first one in a process starts the threads of LibTorch's engine, one for
@@ -117,9 +117,9 @@ void install_engine_with_threads() {
 // Drops one of this thread's warnings. torch_tpu reads the gradient of each tensor that it copies,
 // and LibTorch warns about that if the tensor is not a leaf. That would print at least one line for
 // each loss that is read.
-class WithoutGradWarnings : public c10::WarningHandler {
+class GradWarningFilter : public c10::WarningHandler {
  public:
-  explicit WithoutGradWarnings(c10::WarningHandler* others) : others_(others) {}
+  explicit GradWarningFilter(c10::WarningHandler* others) : others_(others) {}
   void process(const c10::Warning& warning) override {
     if (warning.msg().find("The .grad attribute of a Tensor that is not a leaf") == 0) return;
     others_->process(warning);
@@ -130,8 +130,8 @@ class WithoutGradWarnings : public c10::WarningHandler {
 };
 
 void drop_grad_warnings() {
-  static WithoutGradWarnings& handler =
-      *new WithoutGradWarnings(c10::WarningUtils::get_warning_handler());
+  static GradWarningFilter& handler =
+      *new GradWarningFilter(c10::WarningUtils::get_warning_handler());
   c10::WarningUtils::set_warning_handler(&handler);
 }
 
@@ -199,12 +199,12 @@ extern "C" std::int64_t hasten_tpu_open(std::int64_t slice_processes,
   set_environment();
   check_plugin(std::getenv("TPU_LIBRARY_PATH"));
   start_interpreter();
-  struct Leave {  // runs also if something is thrown
-    ~Leave() {
+  struct Cleanup {  // runs also if something is thrown
+    ~Cleanup() {
       install_engine_with_threads();
       release_interpreter_lock();
     }
-  } const leave;
+  } const cleanup;
   load_cuda_stubs(folder / "lib");
   const std::int64_t count = start(folder.parent_path().string(), slice_processes);
   drop_grad_warnings();

@@ -43,16 +43,16 @@ class UserLocale {
   locale_t own_, before_ = nullptr;
 };
 
-// Keeps the actions of the signals for which ncurses installs handlers. Other code handles Ctrl-C,
-// a new size and the suspension.
-class KeptSignals {
+// Restores the actions of the signals for which ncurses installs handlers. Other code handles
+// Ctrl-C, a new size and the suspension.
+class SignalActionScope {
  public:
-  KeptSignals() {
+  SignalActionScope() {
     for (std::size_t i = 0; i < kSignals.size(); ++i) sigaction(kSignals[i], nullptr, &before_[i]);
   }
-  KeptSignals(const KeptSignals&) = delete;
-  KeptSignals& operator=(const KeptSignals&) = delete;
-  ~KeptSignals() {
+  SignalActionScope(const SignalActionScope&) = delete;
+  SignalActionScope& operator=(const SignalActionScope&) = delete;
+  ~SignalActionScope() {
     for (std::size_t i = 0; i < kSignals.size(); ++i) sigaction(kSignals[i], &before_[i], nullptr);
   }
 
@@ -94,7 +94,7 @@ class NcursesScreen : public TerminalScreen {
     input_ = fdopen(dup(terminal), "r");
     output_ = fdopen(dup(terminal), "w");
     if (input_ == nullptr || output_ == nullptr) return;
-    const KeptSignals kept;
+    const SignalActionScope signals;
     screen_ = newterm(nullptr, output_, input_);
     if (screen_ == nullptr) return;
     set_term(screen_);
@@ -138,7 +138,7 @@ class NcursesScreen : public TerminalScreen {
   }
 
   void draw(const std::vector<ScreenLine>& lines, bool whole) override {
-    const KeptSignals kept;  // the first drawing after leave() installs handlers again
+    const SignalActionScope signals;  // the first drawing after leave() installs handlers again
     erase();
     for (int row = 0; row < LINES && row < static_cast<int>(lines.size()); ++row) {
       if (move(row, 0) != OK) break;
@@ -156,7 +156,7 @@ class NcursesScreen : public TerminalScreen {
   }
 
   void leave() override {
-    const KeptSignals kept;
+    const SignalActionScope signals;
     if (!isendwin()) endwin();
     has_left_ = true;
   }
@@ -212,19 +212,19 @@ class NcursesScreen : public TerminalScreen {
 }  // namespace
 }  // namespace hasten
 
-extern "C" __attribute__((visibility("default"))) hasten::OpenedScreen hasten_open_screen(
+extern "C" __attribute__((visibility("default"))) hasten::OpenScreenResult hasten_open_screen(
     int terminal) {
-  hasten::OpenedScreen opened;
+  hasten::OpenScreenResult opened;
   auto screen = std::make_unique<hasten::NcursesScreen>(terminal);
   if (!screen->is_usable()) {
     const char* const name = std::getenv("TERM");
-    opened.why = std::string("a terminal of type '") + (name == nullptr ? "" : name) +
-                 "', which is unknown or cannot place text (TERM)";
+    opened.reason = std::string("a terminal of type '") + (name == nullptr ? "" : name) +
+                    "', which is unknown or cannot place text (TERM)";
     return opened;
   }
   // rmkx is not needed, because keypad() is off.
   for (const char* const name : {"sgr0", "cnorm", "rmcup"})
-    opened.restoring += hasten::capability(name);
+    opened.reset_sequence += hasten::capability(name);
   opened.screen = std::move(screen);
   return opened;
 }

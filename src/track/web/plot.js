@@ -42,9 +42,9 @@ function chart(name) {
   const curves = report.runs.map((run, i) => [run.curves[name] || [], i]).map(([logged, i]) => [i, linesOf(smoothed(logged)), linesOf(logged)]).filter(([i, lines]) => shown.has(i) && lines.length);
   const points = curves.flatMap(([, lines, logged]) => smoothing > 0 ? [...lines.flat(), ...logged.flat()] : lines.flat());
   if (!points.length) return element("p", {}, "No values to show.");
-  const least = (all, by) => all.reduce((best, each) => Math.min(best, by(each)), Infinity);
-  const most = (all, by) => all.reduce((best, each) => Math.max(best, by(each)), -Infinity);
-  let first = least(points, p => p[0]), last = most(points, p => p[0]), low = least(points, p => p[1]), high = most(points, p => p[1]);
+  const minBy = (all, by) => all.reduce((best, each) => Math.min(best, by(each)), Infinity);
+  const maxBy = (all, by) => all.reduce((best, each) => Math.max(best, by(each)), -Infinity);
+  let first = minBy(points, p => p[0]), last = maxBy(points, p => p[0]), low = minBy(points, p => p[1]), high = maxBy(points, p => p[1]);
   if (first === last) { first -= 1; last += 1; }
   if (low === high) { const gap = logarithmic ? low / 2 : Math.abs(low) / 2 || 1; low -= gap; high += gap; }
   const scale = logarithmic ? Math.log10 : value => value;

@@ -22,7 +22,7 @@ hasten plan --what_if --device cuda:t4 "$model" --batch 4 --seq 16 | tail -n +3
 hasten plan --what_if --device cuda:t4 "$model" --batch 4 --seq 16 --json | python3 -c '
 import json, sys
 comparison = json.load(sys.stdin)
-print(comparison["rows"], comparison["bytes"], [each["name"] for each in comparison["changes"] if "refused" in each])'
+print(comparison["rows"], comparison["bytes"], [each["name"] for each in comparison["changes"] if "rejection_reason" in each])'
 hasten plan --what_if "$model" --use bf16
 hasten plan --what_if --device cuda:t4 "$model" --batch 4 --seq 16 --mode inference --precision fp16 | tail -n +3 | head -6
 # Moving the optimizer states to host memory frees memory on a GPU. The CPU has no second memory for them.

@@ -3,13 +3,13 @@
 
 #include "header_examples/contexts/any.h"
 
-namespace names_of_anatomy {
+namespace context_of_anatomy {
 
 extern hasten::anatomy::Report report;
-extern hasten::anatomy::TpuAccount account;
+extern hasten::anatomy::TpuEstimate tpu_estimate;
 extern std::vector<torch::data::Example<>> train_loader;
 extern std::shared_ptr<torch::nn::Module> model;
 template <class Batch>
 Batch first_rows(const Batch& batch, std::int64_t rows);
 
-}  // namespace names_of_anatomy
+}  // namespace context_of_anatomy

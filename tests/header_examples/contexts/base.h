@@ -3,10 +3,10 @@
 
 #include "header_examples/contexts/any.h"
 
-namespace names_of_base {
+namespace context_of_base {
 
 extern hasten::Trainer trainer;
 extern std::vector<std::string> names;
 extern std::string text;
 
-}  // namespace names_of_base
+}  // namespace context_of_base

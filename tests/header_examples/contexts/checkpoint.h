@@ -3,9 +3,9 @@
 
 #include "header_examples/contexts/any.h"
 
-namespace names_of_checkpoint {
+namespace context_of_checkpoint {
 
 extern hasten::ParameterNames names;
 extern hasten::Loader<hasten::TensorDict> loader;
 
-}  // namespace names_of_checkpoint
+}  // namespace context_of_checkpoint

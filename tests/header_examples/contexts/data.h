@@ -3,7 +3,7 @@
 
 #include "header_examples/contexts/any.h"
 
-namespace names_of_data {
+namespace context_of_data {
 
 extern at::Device device;
 extern hasten::TensorDict batch, outputs;
@@ -17,4 +17,4 @@ extern std::vector<double> weights;
 extern hasten::TokenDataset tokens;
 extern hasten::BertTokenizer tokenizer;
 
-}  // namespace names_of_data
+}  // namespace context_of_data

@@ -3,9 +3,9 @@
 
 #include "header_examples/contexts/any.h"
 
-namespace names_of_device {
+namespace context_of_device {
 
 extern std::shared_ptr<example_names::Net> model;
 extern std::int64_t step;
 
-}  // namespace names_of_device
+}  // namespace context_of_device

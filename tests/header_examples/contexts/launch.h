@@ -3,8 +3,8 @@
 
 #include "header_examples/contexts/any.h"
 
-namespace names_of_launch {
+namespace context_of_launch {
 
 extern hasten::LaunchConfiguration run;
 
-}  // namespace names_of_launch
+}  // namespace context_of_launch

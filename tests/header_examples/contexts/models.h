@@ -3,9 +3,9 @@
 
 #include "header_examples/contexts/any.h"
 
-namespace names_of_models {
+namespace context_of_models {
 
 extern at::Tensor x, attention_mask, keys, values, queries;
 extern std::int64_t layer, tokens, heads;
 
-}  // namespace names_of_models
+}  // namespace context_of_models

@@ -3,8 +3,8 @@
 
 #include "header_examples/contexts/any.h"
 
-namespace names_of_ops {
+namespace context_of_ops {
 
 extern at::Tensor x, weight, bias, w2, b2, weights, shift;
 
-}  // namespace names_of_ops
+}  // namespace context_of_ops

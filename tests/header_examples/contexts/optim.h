@@ -3,10 +3,10 @@
 
 #include "header_examples/contexts/any.h"
 
-namespace names_of_optim {
+namespace context_of_optim {
 
 extern std::shared_ptr<example_names::Net> model;
 extern double evaluation_loss;
 extern std::vector<at::Tensor> matrices, others;
 
-}  // namespace names_of_optim
+}  // namespace context_of_optim

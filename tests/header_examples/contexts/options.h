@@ -3,10 +3,10 @@
 
 #include "header_examples/contexts/any.h"
 
-namespace names_of_options {
+namespace context_of_options {
 
 extern std::string text;
 extern std::int64_t total_steps;
 extern std::vector<hasten::config::ResolvedValue> values;
 
-}  // namespace names_of_options
+}  // namespace context_of_options

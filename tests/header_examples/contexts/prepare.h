@@ -3,11 +3,11 @@
 
 #include "header_examples/contexts/any.h"
 
-namespace names_of_prepare {
+namespace context_of_prepare {
 
 extern hasten::PreparedModel<example_names::Net> model;
 extern hasten::PreparedOptimizer optimizer;
 extern std::vector<at::Tensor> own_batches, loader;
 extern at::Tensor x, batch;
 
-}  // namespace names_of_prepare
+}  // namespace context_of_prepare

@@ -3,7 +3,7 @@
 
 #include "header_examples/contexts/any.h"
 
-namespace names_of_process {
+namespace context_of_process {
 
 extern hasten::ProcessState process;
 extern at::Tensor local;
@@ -13,4 +13,4 @@ void write_report(const std::filesystem::path& path, const std::string& report);
 void check(example_names::Net& net);
 constexpr auto train = [](example_names::Net&, int) {};
 
-}  // namespace names_of_process
+}  // namespace context_of_process

@@ -3,9 +3,9 @@
 
 #include "header_examples/contexts/any.h"
 
-namespace names_of_search {
+namespace context_of_search {
 
 double train_epoch(double learning_rate, std::int64_t batch);
 extern hasten::Trial trial;
 
-}  // namespace names_of_search
+}  // namespace context_of_search

@@ -3,8 +3,8 @@
 
 #include "header_examples/contexts/any.h"
 
-namespace names_of_tokenizers {
+namespace context_of_tokenizers {
 
 extern hasten::BertTokenizer tokenizer;
 
-}  // namespace names_of_tokenizers
+}  // namespace context_of_tokenizers

@@ -3,8 +3,8 @@
 
 #include "header_examples/contexts/any.h"
 
-namespace names_of_track {
+namespace context_of_track {
 
 extern std::int64_t num_training_steps, step;
 
-}  // namespace names_of_track
+}  // namespace context_of_track

@@ -3,7 +3,7 @@
 
 #include "header_examples/contexts/any.h"
 
-namespace names_of_trainer {
+namespace context_of_trainer {
 
 extern hasten::Trainer trainer;
 extern std::shared_ptr<hasten::Tracker> own_tracker;
@@ -16,4 +16,4 @@ extern hasten::TensorDict columns;
 extern at::Tensor images, digits;
 std::shared_ptr<hasten::PreTrainedModel> new_model();
 
-}  // namespace names_of_trainer
+}  // namespace context_of_trainer

@@ -11,46 +11,46 @@ using test::TemporaryFile;
 
 namespace {
 
-const test::Words kPlace = {"--tpu_name", "mine", "--tpu_zone", "us-b"};
+const test::Words kTarget = {"--tpu_name", "mine", "--tpu_zone", "us-b"};
 
-TpuConfigCommand parsed(const test::Words& words) { return parse_tpu_config(words, {}); }
+TpuConfigCommand parse(const test::Words& words) { return parse_tpu_config(words, {}); }
 
-TpuConfigCommand parsed_with_place(test::Words words) {
-  words.insert(words.begin(), kPlace.begin(), kPlace.end());
-  return parsed(words);
+TpuConfigCommand parse_with_target(test::Words words) {
+  words.insert(words.begin(), kTarget.begin(), kTarget.end());
+  return parse(words);
 }
 
-test::Caught refused(const test::Words& words) {
-  return test::error_of([&] { parsed(words); });
+test::CaughtError error_of_parse(const test::Words& words) {
+  return test::error_of([&] { parse(words); });
 }
 
-test::Caught refused_with_place(const test::Words& words) {
-  return test::error_of([&] { parsed_with_place(words); });
+test::CaughtError error_with_target(const test::Words& words) {
+  return test::error_of([&] { parse_with_target(words); });
 }
 
 }  // namespace
 
-TEST_CASE("tpu-config: gcloud's line has each word") {
-  const auto run = parsed_with_place({"--command", "echo 'it''s'", "--use_alpha", "--debug"});
+TEST_CASE("tpu-config: the gcloud command has all arguments") {
+  const auto run = parse_with_target({"--command", "echo 'it''s'", "--use_alpha", "--debug"});
   CHECK(run.options.dry_run);
-  CHECK(gcloud_words(run) == test::Words{"gcloud", "alpha", "compute", "tpus", "tpu-vm", "ssh",
-                                         "mine", "--zone", "us-b", "--command",
-                                         "cd /usr/share; echo 'it''s'", "--worker", "all"});
-  const auto usual = parsed_with_place({"--command", "pwd"});
+  CHECK(gcloud_command(run) == test::Words{"gcloud", "alpha", "compute", "tpus", "tpu-vm", "ssh",
+                                           "mine", "--zone", "us-b", "--command",
+                                           "cd /usr/share; echo 'it''s'", "--worker", "all"});
+  const auto usual = parse_with_target({"--command", "pwd"});
   CHECK(!usual.options.dry_run);
-  CHECK(gcloud_words(usual)[1] == "compute");
+  CHECK(gcloud_command(usual)[1] == "compute");
 }
 
 TEST_CASE("tpu-config: commands keep their order, however often the flag appears") {
-  CHECK(parsed_with_place({"--command", "a, b", "c", "--use-alpha", "--command=d -e"}).command ==
+  CHECK(parse_with_target({"--command", "a, b", "c", "--use-alpha", "--command=d -e"}).command ==
         "cd /usr/share; a, b; c; d -e");
-  CHECK(parsed_with_place({"--command", "ls", "-h"}).command == "cd /usr/share; ls; -h");
+  CHECK(parse_with_target({"--command", "ls", "-h"}).command == "cd /usr/share; ls; -h");
 }
 
 TEST_CASE("tpu-config: a script stays unchanged") {
   const TemporaryFile script("setup.sh",
                              "#!/bin/bash\n# first\nif true; then\n  echo \"$HOME\"\nfi\n\n");
-  CHECK(parsed_with_place({"--command_file", script.path()}).command ==
+  CHECK(parse_with_target({"--command_file", script.path()}).command ==
         "cd /usr/share\n#!/bin/bash\n# first\nif true; then\n  echo \"$HOME\"\nfi");
 }
 
@@ -62,51 +62,50 @@ TEST_CASE("tpu-config: flags override the file of hasten launch") {
   const TemporaryFile json(
       "launch.json",
       R"({"tpu_name": "j", "tpu_zone": "z", "command_file": ")" + script.path() + "\"}");
-  const auto run = parsed({"--config_file", file.path()});
+  const auto run = parse({"--config_file", file.path()});
   CHECK(run.options.tpu_name == "filed");
   CHECK(run.command == "cd /usr/share; a, b; c");
-  CHECK(parsed({"--config_file", json.path()}).command == "cd /usr/share\ndate");
-  const auto over =
-      parsed({"--config_file", json.path(), "--tpu_name", "mine", "--command", "pwd"});
+  CHECK(parse({"--config_file", json.path()}).command == "cd /usr/share\ndate");
+  const auto over = parse({"--config_file", json.path(), "--tpu_name", "mine", "--command", "pwd"});
   CHECK(over.options.tpu_name == "mine");
   CHECK(over.command == "cd /usr/share; pwd");
-  CHECK(parsed({"--config_file", file.path(), "--command_file", script.path()}).command ==
+  CHECK(parse({"--config_file", file.path(), "--command_file", script.path()}).command ==
         "cd /usr/share\ndate");
 }
 
 TEST_CASE("tpu-config: invalid options are refused") {
-  CHECK(refused_with_place({}).code == "config.missing");
-  CHECK(refused({"--tpu_zone", "z", "--command", "a"}).code == "config.missing");
-  CHECK(refused({"--tpu_name", "n", "--command", "a"}).code == "config.missing");
-  CHECK(refused_with_place({"--command"}).code == "config.missing-value");
-  CHECK(refused_with_place({"--command", "--use_alpha"}).code == "config.missing-value");
-  CHECK(refused_with_place({"--command", " "}).code == "config.bad-value");
-  CHECK(refused_with_place({"--command_file", "/no/such.sh"}).code == "io.open");
-  CHECK(refused_with_place({"--command_file", "/tmp"}).code == "io.read");
-  CHECK(refused_with_place({"--command", "a", "--command_file", "/no/such.sh"}).code ==
+  CHECK(error_with_target({}).code == "config.missing");
+  CHECK(error_of_parse({"--tpu_zone", "z", "--command", "a"}).code == "config.missing");
+  CHECK(error_of_parse({"--tpu_name", "n", "--command", "a"}).code == "config.missing");
+  CHECK(error_with_target({"--command"}).code == "config.missing-value");
+  CHECK(error_with_target({"--command", "--use_alpha"}).code == "config.missing-value");
+  CHECK(error_with_target({"--command", " "}).code == "config.bad-value");
+  CHECK(error_with_target({"--command_file", "/no/such.sh"}).code == "io.open");
+  CHECK(error_with_target({"--command_file", "/tmp"}).code == "io.read");
+  CHECK(error_with_target({"--command", "a", "--command_file", "/no/such.sh"}).code ==
         "config.contradiction");
-  CHECK(refused_with_place({"--comand", "a"}).code == "config.unknown-key");
-  CHECK(refused_with_place({"now"}).code == "config.unexpected-argument");
+  CHECK(error_with_target({"--comand", "a"}).code == "config.unknown-key");
+  CHECK(error_with_target({"now"}).code == "config.unexpected-argument");
   for (const char* name : {"a b", "-x", "a;b", "$(id)", "a'b"})
-    CHECK(refused({"--tpu_name=" + std::string(name), "--tpu_zone", "z", "--command", "a"}).code ==
-          "config.bad-value");
+    CHECK(error_of_parse({"--tpu_name=" + std::string(name), "--tpu_zone", "z", "--command", "a"})
+              .code == "config.bad-value");
   for (const test::Words& install : {test::Words{"--command", "a", "--install_accelerate"},
                                      {"--command", "a", "--accelerate_version", "1.0"}}) {
-    const auto caught = refused_with_place(install);
+    const auto caught = error_with_target(install);
     CHECK(caught.code == "config.not-supported");
     CHECK(contains(caught.text, "scp"));
   }
-  CHECK(parsed_with_place({"--command", "a", "--accelerate_version", "latest"}).command ==
+  CHECK(parse_with_target({"--command", "a", "--accelerate_version", "latest"}).command ==
         "cd /usr/share; a");
   const TemporaryFile empty("empty.sh", "\n \n");
-  CHECK(refused_with_place({"--command_file", empty.path()}).code == "config.missing");
+  CHECK(error_with_target({"--command_file", empty.path()}).code == "config.missing");
   const TemporaryFile binary("binary.sh", std::string("a\0b", 3));
-  CHECK(refused_with_place({"--command_file", binary.path()}).code == "config.bad-value");
+  CHECK(error_with_target({"--command_file", binary.path()}).code == "config.bad-value");
   const TemporaryFile misspelt("launch.yaml", "tpu_nam: x\n");
-  CHECK(refused_with_place({"--config_file", misspelt.path(), "--command", "a"}).code ==
+  CHECK(error_with_target({"--config_file", misspelt.path(), "--command", "a"}).code ==
         "config.unknown-key");
   const TemporaryFile both("both.yaml", "command_file: a\ncommands: [b]\n");
-  CHECK(refused_with_place({"--config_file", both.path()}).code == "config.contradiction");
+  CHECK(error_with_target({"--config_file", both.path()}).code == "config.contradiction");
 }
 
 }  // namespace core_tpu_config_options_test

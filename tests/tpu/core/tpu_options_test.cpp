@@ -12,22 +12,22 @@ using test::contains;
 
 namespace {
 
-LaunchConfiguration launched(test::Words words, const std::string& file = "",
-                             const config::Environment& environment = {}) {
+LaunchConfiguration parse(test::Words words, const std::string& file = "",
+                          const config::Environment& environment = {}) {
   const test::TemporaryFile named("launch.yaml", file);
   words.insert(words.begin(), {"--config_file", named.path()});
   words.emplace_back("program");
   return parse_launch(words, environment);
 }
 
-test::Caught refused(const test::Words& words, const std::string& file = "",
-                     const config::Environment& environment = {}) {
-  return test::error_of([&] { launched(words, file, environment); });
+test::CaughtError error_of_parse(const test::Words& words, const std::string& file = "",
+                                 const config::Environment& environment = {}) {
+  return test::error_of([&] { parse(words, file, environment); });
 }
 
 }  // namespace
 
-TEST_CASE("tpu options: the strongest source decides") {
+TEST_CASE("tpu options: the source with the highest precedence wins") {
   struct Case {
     test::Words flags;
     std::string file;
@@ -58,7 +58,7 @@ TEST_CASE("tpu options: the strongest source decides") {
   for (const Case& each : table) {
     CAPTURE(each.flags);
     CAPTURE(each.file);
-    const LaunchConfiguration run = launched(each.flags, each.file, each.environment);
+    const LaunchConfiguration run = parse(each.flags, each.file, each.environment);
     CHECK(run.options.tpu == each.tpu);
     CHECK(run.options.use_cpu == each.cpu);
   }
@@ -66,40 +66,41 @@ TEST_CASE("tpu options: the strongest source decides") {
 
 TEST_CASE("tpu options: contradictions are refused") {
   const std::string contradiction = "config.contradiction";
-  const auto check = [&](const test::Caught& caught, const char* what) {
+  const auto check = [&](const test::CaughtError& caught, const char* what) {
     CAPTURE(caught.text);
     CHECK(caught.code == contradiction);
     CHECK(caught.exit_code == 2);
     CHECK(contains(caught.text, what));
   };
-  check(refused({"--tpu", "--cpu"}), "--tpu and --use_cpu");
-  check(refused({"--tpu", "--multi_gpu"}), "--multi_gpu");
-  check(refused({"--multi_gpu"}, "distributed_type: XLA\n"), "launch.yaml:1: distributed_type XLA");
-  check(refused({"--tpu", "--gpu_ids", "0"}), "--gpu_ids");
-  check(refused({"--tpu", "--downcast_bf16"}), "--downcast_bf16 without bf16");
-  check(refused({"--tpu", "--downcast_bf16", "--mixed_precision", "fp16"}), "without bf16");
-  check(refused({}, "tpu: true\nuse_cpu: true\n"), "use_cpu");
-  check(refused({}, "", {{"HASTEN_USE_CPU", "1"}, {"ACCELERATE_USE_TPU", "1"}}),
+  check(error_of_parse({"--tpu", "--cpu"}), "--tpu and --use_cpu");
+  check(error_of_parse({"--tpu", "--multi_gpu"}), "--multi_gpu");
+  check(error_of_parse({"--multi_gpu"}, "distributed_type: XLA\n"),
+        "launch.yaml:1: distributed_type XLA");
+  check(error_of_parse({"--tpu", "--gpu_ids", "0"}), "--gpu_ids");
+  check(error_of_parse({"--tpu", "--downcast_bf16"}), "--downcast_bf16 without bf16");
+  check(error_of_parse({"--tpu", "--downcast_bf16", "--mixed_precision", "fp16"}), "without bf16");
+  check(error_of_parse({}, "tpu: true\nuse_cpu: true\n"), "use_cpu");
+  check(error_of_parse({}, "", {{"HASTEN_USE_CPU", "1"}, {"ACCELERATE_USE_TPU", "1"}}),
         "ACCELERATE_USE_TPU and HASTEN_USE_CPU");
   for (const char* wrong : {"A", "=1", "A B=1", "A=1,B"})
-    CHECK(refused({"--tpu", "--env", wrong}).code == "config.bad-value");
+    CHECK(error_of_parse({"--tpu", "--env", wrong}).code == "config.bad-value");
   for (const test::Words& later :
        {test::Words{"--tpu", "--tpu_cluster"}, {"--tpu", "--vm", "a"}, {"--tpu-cluster"}})
-    CHECK(refused(later).code == "config.not-supported");
+    CHECK(error_of_parse(later).code == "config.not-supported");
 }
 
 TEST_CASE("tpu options: Accelerate's flags work under its names") {
-  const auto run = launched({"--tpu", "--env", "A=1,B=x=y", "--no_tpu_cluster", "--mixed_precision",
-                             "bf16", "--downcast_bf16"});
+  const auto run = parse({"--tpu", "--env", "A=1,B=x=y", "--no_tpu_cluster", "--mixed_precision",
+                          "bf16", "--downcast_bf16"});
   CHECK(run.options.tpu_env == std::vector<std::string>{"A=1", "B=x=y"});
   CHECK(run.options.downcast_bf16);
   CHECK(run.program == std::vector<std::string>{"program"});
   CHECK(run.notices.empty());
-  CHECK(launched({"--tpu", "--env=A=1"}).options.tpu_env == std::vector<std::string>{"A=1"});
-  const auto without = launched({"--no_tpu", "--env", "A=1", "--downcast_bf16"});
+  CHECK(parse({"--tpu", "--env=A=1"}).options.tpu_env == std::vector<std::string>{"A=1"});
+  const auto without = parse({"--no_tpu", "--env", "A=1", "--downcast_bf16"});
   REQUIRE(without.notices.size() == 2);
   CHECK(contains(without.notices[0], "--downcast_bf16 is ignored: only used on TPUs"));
-  const auto named = launched({"--tpu", "--tpu_name", "a"});
+  const auto named = parse({"--tpu", "--tpu_name", "a"});
   REQUIRE(named.notices.size() == 1);
   CHECK(contains(named.notices[0], "hasten tpu-config"));
 }

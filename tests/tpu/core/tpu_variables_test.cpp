@@ -64,20 +64,20 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("tpu variables: wirings are those that torch_tpu knows for a generation") {
+TEST_CASE("tpu variables: topologies are those that torch_tpu knows for a generation") {
   const std::map<std::string, std::map<std::int64_t, std::string>> all = {
       {"v4", {{1, "1,1,1"}, {2, "1,2,1"}, {4, "2,2,1"}, {8, "2,2,2"}}},
       {"v5p", {{1, "1,1,1"}, {2, "1,2,1"}, {4, "2,2,1"}, {8, "2,2,2"}}},
       {"v5e", {{1, "1,1,1"}, {4, "2,2,1"}, {8, "2,4,1"}}},
       {"v6e", {{1, "1,1,1"}, {4, "2,2,1"}, {8, "2,4,1"}}},
       {"7x", {{2, "1,1,1,2"}, {4, "1,2,1,2"}, {8, "2,2,1,2"}}}};
-  for (const auto& [generation, wirings] : all) {
+  for (const auto& [generation, topologies] : all) {
     for (std::int64_t count = 1; count <= 8; ++count) {
       CAPTURE(generation);
       CAPTURE(count);
       const auto installed = chips(8, generation.c_str());
-      const auto found = wirings.find(count);
-      if (found == wirings.end()) {
+      const auto found = topologies.find(count);
+      if (found == topologies.end()) {
         CHECK(refusal(count, installed) == "launch.tpu-processes");
       } else {
         const TpuVariables tpu_variables(round_of(count), {}, installed);
@@ -111,7 +111,7 @@ TEST_CASE("tpu variables: more processes than chips, and a missing chip, are ref
   CHECK(refusal(3, {}, {{"TPU_LIBRARY_PATH", "/a/plugin.so"}}) == "none");
 }
 
-TEST_CASE("tpu variables: on several machines the user names the machines and their wiring") {
+TEST_CASE("tpu variables: several machines need their host names and topology") {
   const config::Environment hosts = {{"TPU_WORKER_HOSTNAMES", "a,b"}};
   config::Environment all = hosts;
   all["TORCH_TPU_TOPOLOGY"] = "2,4,1";
@@ -132,12 +132,12 @@ TEST_CASE("tpu variables: on several machines the user names the machines and th
 TEST_CASE("tpu variables: ranks on TPUs get their chips, bf16 and the user's variables") {
   if (!config::installed_tpus().empty()) return;
   LaunchOptions options;
-  CHECK(TpuRanks(options, round_of(2)).variables_of(1).empty());
+  CHECK(TpuRankVariables(options, round_of(2)).variables_of(1).empty());
   options.tpu = true;
-  options.mixed_precision = LaunchPrecision::bf16;
+  options.mixed_precision = Precision::bf16;
   options.tpu_env = {"A=1", "B=x=y"};
   setenv("TPU_LIBRARY_PATH", "/a/plugin.so", 1);
-  const VariableList all = TpuRanks(options, round_of(2)).variables_of(1);
+  const VariableList all = TpuRankVariables(options, round_of(2)).variables_of(1);
   unsetenv("TPU_LIBRARY_PATH");
   const Variables found(all.begin(), all.end());
   CHECK(found.at("TPU_VISIBLE_CHIPS") == "1");
@@ -146,11 +146,11 @@ TEST_CASE("tpu variables: ranks on TPUs get their chips, bf16 and the user's var
   CHECK(found.at("B") == "x=y");
 }
 
-TEST_CASE("tpu variables: bf16 has Accelerate's words, and unknown ports are left out") {
-  CHECK(bf16_variables(LaunchPrecision::no, true).empty());
-  CHECK(bf16_variables(LaunchPrecision::fp16, false).empty());
-  CHECK(bf16_variables(LaunchPrecision::bf16, false) == VariableList{{"XLA_USE_BF16", "1"}});
-  CHECK(bf16_variables(LaunchPrecision::bf16, true) ==
+TEST_CASE("tpu variables: bf16 sets Accelerate's variables, and messages hide the ports") {
+  CHECK(bf16_variables(Precision::no, true).empty());
+  CHECK(bf16_variables(Precision::fp16, false).empty());
+  CHECK(bf16_variables(Precision::bf16, false) == VariableList{{"XLA_USE_BF16", "1"}});
+  CHECK(bf16_variables(Precision::bf16, true) ==
         VariableList{{"ACCELERATE_DOWNCAST_BF16", "true"}, {"XLA_DOWNCAST_BF16", "1"}});
   CHECK(without_ports("TORCH_TPU_SLICEBUILDER_ADDRESSES=localhost:1,localhost:2") ==
         "TORCH_TPU_SLICEBUILDER_ADDRESSES=localhost:PORT,localhost:PORT");

@@ -41,7 +41,7 @@ std::map<std::string, std::string> variables_for(const Worker& worker, TpuJob jo
 
 }  // namespace
 
-TEST_CASE("tpu job: processes of one machine meet at its ports, and each has its own index") {
+TEST_CASE("tpu job: processes of one machine share its addresses and have their own ranks") {
   auto all = variables_for(kSecondOfTwo, TpuJob::one_slice);
   CHECK(all["TORCH_TPU_SLICEBUILDER_ADDRESSES"] == "localhost:8070,localhost:8071");
   CHECK(all["RANK"] == "1");
@@ -61,9 +61,9 @@ TEST_CASE("tpu job: several machines use their hosts and their chips") {
                                     {"TORCH_TPU_TOPOLOGY", "2,4,1"}};
   CHECK(variables_for(kFifth, TpuJob::one_slice, good)["TORCH_TPU_SLICEBUILDER_ADDRESSES"] ==
         "one:8070,one:8071,one:8072,one:8073,two:8070,two:8071,two:8072,two:8073");
-  for (const char* const lacking : {"TPU_WORKER_HOSTNAMES", "TORCH_TPU_TOPOLOGY"}) {
+  for (const char* const missing : {"TPU_WORKER_HOSTNAMES", "TORCH_TPU_TOPOLOGY"}) {
     config::Environment bad = good;
-    bad.erase(lacking);
+    bad.erase(missing);
     CHECK(code_of([&] { variables_for(kFifth, TpuJob::one_slice, bad); }) == "device.tpu-job");
   }
   for (const char* const port : {"70000", "65533", "0"}) {

@@ -12,8 +12,8 @@ using test::contains;
 
 namespace {
 
-LaunchConfiguration launched(const std::vector<std::string>& files,
-                             const config::Environment& environment = {}) {
+LaunchConfiguration parse_files(const std::vector<std::string>& files,
+                                const config::Environment& environment = {}) {
   std::vector<std::string> words;
   for (const std::string& file : files) {
     words.push_back("--config_file");
@@ -149,9 +149,9 @@ TEST_CASE("accelerate files: an error has its line, its key and the nearest name
     CAPTURE(wrong.text);
     const test::TemporaryFile file(wrong.name, wrong.text);
     std::string hint;
-    const test::Caught caught = test::error_of([&] {
+    const test::CaughtError caught = test::error_of([&] {
       try {
-        launched({file.path()});
+        parse_files({file.path()});
       } catch (const ConfigError& error) {
         hint = error.hint();
         throw;
@@ -223,7 +223,7 @@ TEST_CASE("accelerate files: values without effect are reported in one line per 
   for (const ValidFile& right : table) {
     CAPTURE(right.text);
     const test::TemporaryFile file(right.name, right.text);
-    const LaunchConfiguration run = launched({file.path()});
+    const LaunchConfiguration run = parse_files({file.path()});
     CAPTURE(run.notices);
     REQUIRE(run.notices.size() == right.notices.size());
     for (std::size_t i = 0; i < right.notices.size(); ++i)
@@ -231,22 +231,22 @@ TEST_CASE("accelerate files: values without effect are reported in one line per 
   }
 }
 
-TEST_CASE("accelerate files: fp16 of the oldest files is a precision") {
+TEST_CASE("accelerate files: the key fp16 of the first versions sets mixed_precision") {
   const test::TemporaryFile old("launch.yaml", "fp16: true\n"),
       both("launch.yaml", "fp16: true\nmixed_precision: bf16\n"),
       other_order("launch.yaml", "mixed_precision: bf16\nfp16: true\n");
-  CHECK(launched({old.path()}).options.mixed_precision == LaunchPrecision::fp16);
-  CHECK(launched({other_order.path()}).options.mixed_precision == LaunchPrecision::bf16);
-  CHECK(launched({both.path()}).options.mixed_precision == LaunchPrecision::bf16);
+  CHECK(parse_files({old.path()}).options.mixed_precision == Precision::fp16);
+  CHECK(parse_files({other_order.path()}).options.mixed_precision == Precision::bf16);
+  CHECK(parse_files({both.path()}).options.mixed_precision == Precision::bf16);
 }
 
 TEST_CASE("accelerate files: if several files have a section, the last one counts") {
   const test::TemporaryFile parallel(
       "a.yaml", "parallelism_config: {parallelism_config_tp_size: 2}\nnum_processes: 3\n"),
       plain("b.yaml", "parallelism_config: {parallelism_config_tp_size: 1}\n");
-  CHECK(launched({parallel.path(), plain.path()}).options.num_processes == 3);
+  CHECK(parse_files({parallel.path(), plain.path()}).options.num_processes == 3);
   CHECK(test::error_of([&] {
-          launched({plain.path(), parallel.path()});
+          parse_files({plain.path(), parallel.path()});
         }).code == "config.not-supported");
 }
 

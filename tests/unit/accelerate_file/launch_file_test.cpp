@@ -15,7 +15,7 @@ using test::contains;
 
 namespace {
 
-LaunchConfiguration launched(const std::string& name, const std::string& text) {
+LaunchConfiguration parse_file(const std::string& name, const std::string& text) {
   const test::TemporaryFile file(name, text);
   return parse_launch({"--config_file", file.path(), "program"}, {});
 }
@@ -25,7 +25,7 @@ ConfigCommand command(const std::vector<std::string>& words,
   return parse_config(words, environment);
 }
 
-std::string updated(const std::string& text, const std::string& name = "old.yaml") {
+std::string update_file(const std::string& text, const std::string& name = "old.yaml") {
   return config::updated_launch_file(text, name).text;
 }
 
@@ -36,16 +36,16 @@ TEST_CASE("launch file: a written file is read back without a notice") {
   file.num_processes = 4;
   file.use_cpu = true;
   file.enable_cpu_affinity = true;
-  file.mixed_precision = LaunchPrecision::bf16;
+  file.mixed_precision = Precision::bf16;
   file.debug = true;
   file.max_restarts = 3;
   file.log_dir = "logs: 'of' today";
   for (const char* name : {"launch.yaml", "launch.json"}) {
-    const auto run = launched(name, config::launch_file_text(file, test::contains(name, "json")));
+    const auto run = parse_file(name, config::launch_file_text(file, test::contains(name, "json")));
     CHECK(run.options.num_processes == 4);
     CHECK(run.options.use_cpu);
     CHECK(run.options.enable_cpu_affinity);
-    CHECK(run.options.mixed_precision == LaunchPrecision::bf16);
+    CHECK(run.options.mixed_precision == Precision::bf16);
     CHECK(run.options.distributed_type == DistributedType::MULTI_CPU);
     CHECK(run.options.debug);
     CHECK(run.options.max_restarts == 3);
@@ -60,7 +60,7 @@ TEST_CASE("launch file: a file for TPUs is read back without a notice") {
   CHECK(file.num_processes == 4);
   CHECK(!config::launch_file_for(2, 4).tpu);
   CHECK(config::launch_file_for(0, 0).use_cpu);
-  file.mixed_precision = LaunchPrecision::bf16;
+  file.mixed_precision = Precision::bf16;
   file.downcast_bf16 = true;
   file.tpu_env = {"A=it's", "B=a, b"};
   file.tpu_name = "mine";
@@ -69,7 +69,7 @@ TEST_CASE("launch file: a file for TPUs is read back without a notice") {
   for (const char* name : {"launch.yaml", "launch.json"}) {
     const std::string text = config::launch_file_text(file, test::contains(name, "json"));
     CAPTURE(text);
-    const auto run = launched(name, text);
+    const auto run = parse_file(name, text);
     CHECK(run.options.tpu);
     CHECK(run.options.distributed_type == DistributedType::XLA);
     CHECK(run.options.num_processes == 4);
@@ -85,16 +85,16 @@ TEST_CASE("launch file: an older file for TPUs keeps the keys that launch and tp
   const std::string keys =
       "downcast_bf16: 'yes'\ntpu_env: [A=1]\ntpu_name: mine\ntpu_zone: z\ncommands: [pwd]\n"
       "tpu_vm: ['']\ntpu_use_cluster: false\ntpu_use_sudo: true\nmixed_precision: bf16\n";
-  const std::string kept = updated("distributed_type: TPU\n" + keys);
+  const std::string kept = update_file("distributed_type: TPU\n" + keys);
   for (const char* line : {"distributed_type: XLA\n", "downcast_bf16: true\n", "tpu_name: mine\n",
                            "tpu_zone: z\n", "commands: [pwd]\n", "tpu_env: ['A=1']\n"})
     CHECK(contains(kept, line));
   for (const char* key : {"tpu_vm", "tpu_use_cluster", "tpu_use_sudo"}) CHECK(!contains(kept, key));
   CHECK(config::updated_launch_file(kept, "new.yaml").changes.empty());
-  CHECK(launched("kept.yaml", kept).options.tpu);
-  CHECK(contains(updated("distributed_type: XLA\ntpu_use_cluster: true\n"), "tpu_use_cluster"));
-  CHECK(!contains(updated("distributed_type: MULTI_CPU\n" + keys), "tpu"));
-  CHECK(!contains(updated("distributed_type: MULTI_CPU\n" + keys), "downcast"));
+  CHECK(parse_file("kept.yaml", kept).options.tpu);
+  CHECK(contains(update_file("distributed_type: XLA\ntpu_use_cluster: true\n"), "tpu_use_cluster"));
+  CHECK(!contains(update_file("distributed_type: MULTI_CPU\n" + keys), "tpu"));
+  CHECK(!contains(update_file("distributed_type: MULTI_CPU\n" + keys), "downcast"));
 }
 
 TEST_CASE("launch file: words that YAML reads as another type are quoted") {
@@ -149,8 +149,8 @@ TEST_CASE("launch file: several machines are read back, static and elastic") {
   }
 }
 
-TEST_CASE("update: known sections stay, under their names") {
-  const std::string text = updated(
+TEST_CASE("update: known sections are kept under their current names") {
+  const std::string text = update_file(
       "distributed_type: FSDP\nmixed_precision: fp8\nfsdp_config:\n  min_num_params: 100000000\n"
       "  fsdp_backward_prefetch_policy: BACKWARD_PRE\n  fsdp_offload_params: no\n"
       "fp8_config:\n  backend: TE\n  amax_history_length: 1024\n  amax_compute_algorithm: max\n"
@@ -185,37 +185,38 @@ TEST_CASE("update: every change is reported") {
   CHECK(config::updated_launch_file(now.text, "old.yaml").changes.empty());
 }
 
-TEST_CASE("update: fp16 gives way to mixed_precision, and maps in a list stay") {
-  CHECK(updated("fp16: true\nmixed_precision: bf16\nnum_processes: \"4\"\n"
-                "mpirun_config:\n  mpirun_hostfile: hosts\n") ==
+TEST_CASE("update: mixed_precision replaces fp16, and maps in a list are kept") {
+  CHECK(update_file("fp16: true\nmixed_precision: bf16\nnum_processes: \"4\"\n"
+                    "mpirun_config:\n  mpirun_hostfile: hosts\n") ==
         "mixed_precision: bf16\nnum_processes: 4\nmpirun_config:\n  mpirun_hostfile: hosts\n"
         "compute_environment: LOCAL_MACHINE\ndistributed_type: MULTI_GPU\n");
-  CHECK(contains(updated("mpirun_config:\n  mpirun_hostfile:\n  mpirun_ccl: 1\n"),
+  CHECK(contains(update_file("mpirun_config:\n  mpirun_hostfile:\n  mpirun_ccl: 1\n"),
                  "compute_environment"));
-  CHECK(contains(updated("distributed_type: FSDP\nfsdp_config:\n  fsdp_version: [1, {a: 'no'}]\n"),
-                 "fsdp_version: [1, {a: 'no'}]\n"));
+  CHECK(contains(
+      update_file("distributed_type: FSDP\nfsdp_config:\n  fsdp_version: [1, {a: 'no'}]\n"),
+      "fsdp_version: [1, {a: 'no'}]\n"));
 }
 
-TEST_CASE("launch file: the folders above a file that is written are made") {
+TEST_CASE("launch file: writing a file creates the folders above it") {
   const TemporaryDirectory folder;
   const auto path = folder.path() / "new" / "folder" / "launch.yaml";
   config::write_launch_file(path.string(), "num_processes: 2\n");
   CHECK(read_file(path) == "num_processes: 2\n");
 }
 
-TEST_CASE("update: JSON stays JSON, and misspelt keys are refused") {
+TEST_CASE("update: a JSON file is written as JSON, and misspelt keys are refused") {
   const auto now = config::updated_launch_file(
       "{\"distributed_type\": \"NO\", \"num_processes\": 1, \"downcast_bf16\": false}", "old.json");
   CHECK(contains(now.text, "\"distributed_type\": \"NO\""));
   CHECK(now.changes.size() == 3);  // one key is dropped, and two are added
   for (const char* text : {"num_proceses: 1\n", "fsdp_config: {fsdp_versin: 2}\n"})
-    CHECK(test::error_of([&] { updated(text); }).code == "config.unknown-key");
-  CHECK(test::error_of([&] { updated("compute_environment: AMAZON_SAGEMAKER\n"); }).code ==
+    CHECK(test::error_of([&] { update_file(text); }).code == "config.unknown-key");
+  CHECK(test::error_of([&] { update_file("compute_environment: AMAZON_SAGEMAKER\n"); }).code ==
         "config.not-supported");
-  CHECK(test::error_of([&] { updated("- 1\n"); }).code == "config.syntax");
-  CHECK(test::error_of([&] { updated("a: &a [*a]\n"); }).exit_code == 2);
+  CHECK(test::error_of([&] { update_file("- 1\n"); }).code == "config.syntax");
+  CHECK(test::error_of([&] { update_file("a: &a [*a]\n"); }).exit_code == 2);
   // Values that contain themselves, and a few lines that expand to very many.
-  CHECK(test::error_of([&] { updated("fsdp_config: &a {fsdp_version: *a}\n"); }).code ==
+  CHECK(test::error_of([&] { update_file("fsdp_config: &a {fsdp_version: *a}\n"); }).code ==
         "config.syntax");
   std::string laughs = "fsdp_config:\n  fsdp_version: &a0 [x, x, x, x, x, x, x, x]\n";
   const std::vector<std::string> keys = {"offload_params", "min_num_params", "state_dict_type",
@@ -225,7 +226,7 @@ TEST_CASE("update: JSON stays JSON, and misspelt keys are refused") {
     laughs += str("  fsdp_", keys[i], ": &a", i + 1, " [",
                   join(std::vector<std::string>(8, item), ", "), "]\n");
   }
-  CHECK(test::error_of([&] { updated(laughs); }).code == "config.syntax");
+  CHECK(test::error_of([&] { update_file(laughs); }).code == "config.syntax");
 }
 
 TEST_CASE("config command: it writes the named file, and invalid arguments are refused") {
@@ -234,7 +235,7 @@ TEST_CASE("config command: it writes the named file, and invalid arguments are r
   CHECK(command({}, home).action == ConfigAction::ask);
   CHECK(command({"default", "--config_file", "a.yaml"}, home).path == "a.yaml");
   CHECK(command({"default", "--mixed-precision=bf16"}, home).options.mixed_precision ==
-        LaunchPrecision::bf16);
+        Precision::bf16);
   CHECK(command({"default"}, {{"HASTEN_CONFIG_FILE", "b.yaml,c.yaml"}}).path == "b.yaml");
   CHECK(command({"update", "--config_file", "a.yaml"}, home).action == ConfigAction::update);
   CHECK(command({"update", "-h"}, home).help);

@@ -13,34 +13,34 @@ using test::contains;
 namespace {
 
 // Scripted answers and the printed text.
-struct Script {
+struct ScriptedUser {
   std::vector<std::string> answers;
   std::string printed;
   std::size_t at = 0;
 
-  config::Dialogue dialogue() {
-    return {.say = [this](const std::string& text) { printed += text; },
-            .answer = [this]() -> std::optional<std::string> {
+  config::Prompter prompter() {
+    return {.print = [this](const std::string& text) { printed += text; },
+            .read_line = [this]() -> std::optional<std::string> {
               if (at == answers.size()) return std::nullopt;
               return answers[at++];
             }};
   }
 };
 
-config::LaunchFile ask(Script& script, std::size_t gpus = 0, std::size_t tpus = 0) {
+config::LaunchFile ask(ScriptedUser& script, std::size_t gpus = 0, std::size_t tpus = 0) {
   return config::ask_launch_file(config::launch_file_for(gpus, tpus), gpus, tpus,
-                                 script.dialogue());
+                                 script.prompter());
 }
 
 }  // namespace
 
 TEST_CASE("questions: empty answers take the defaults") {
-  Script script{.answers = std::vector<std::string>(8)};
+  ScriptedUser script{.answers = std::vector<std::string>(8)};
   const auto file = ask(script);
   CHECK(file.num_machines == 1);
   CHECK(file.num_processes == 1);
   CHECK(file.use_cpu);
-  CHECK(file.mixed_precision == LaunchPrecision::no);
+  CHECK(file.mixed_precision == Precision::no);
   CHECK(file.max_restarts == 0);
   CHECK(file.log_dir.empty());
   CHECK(script.at == 8);
@@ -49,16 +49,16 @@ TEST_CASE("questions: empty answers take the defaults") {
 }
 
 TEST_CASE("questions: the number of processes defaults to the number of GPUs") {
-  Script all{.answers = std::vector<std::string>(10)};
+  ScriptedUser all{.answers = std::vector<std::string>(10)};
   CHECK(ask(all, 8).num_processes == 8);
-  Script two{.answers = {"", "no", "no", "0,2", "", "", "", "", "", ""}};
+  ScriptedUser two{.answers = {"", "no", "no", "0,2", "", "", "", "", "", ""}};
   const auto file = ask(two, 8);
   CHECK(file.gpu_ids == "0,2");
   CHECK(file.num_processes == 2);
 }
 
 TEST_CASE("questions: several machines need more answers") {
-  Script script{
+  ScriptedUser script{
       .answers = {"2", "1", "10.0.0.1", "", "c10d", "n", "y", "8", "y", "bf16", "y", "2", "logs"}};
   const auto file = ask(script);
   CHECK(file.num_machines == 2);
@@ -69,14 +69,15 @@ TEST_CASE("questions: several machines need more answers") {
   CHECK(!file.same_network);
   CHECK(file.num_processes == 8);
   CHECK(file.enable_cpu_affinity);
-  CHECK(file.mixed_precision == LaunchPrecision::bf16);
+  CHECK(file.mixed_precision == Precision::bf16);
   CHECK(file.debug);
   CHECK(file.max_restarts == 2);
   CHECK(file.log_dir == "logs");
 }
 
-TEST_CASE("questions: TPUs set the default number of processes, and bf16 asks about double") {
-  Script all{.answers = std::vector<std::string>(11)};
+TEST_CASE(
+    "questions: TPUs set the default number of processes, and bf16 adds a question about double") {
+  ScriptedUser all{.answers = std::vector<std::string>(11)};
   const auto four = ask(all, 0, 4);
   CHECK(all.at == 11);
   CHECK(four.tpu);
@@ -86,9 +87,10 @@ TEST_CASE("questions: TPUs set the default number of processes, and bf16 asks ab
   CHECK(!contains(all.printed, "GPUs"));
   CHECK(!contains(all.printed, "double"));
   // The file may be for a different machine that has TPUs.
-  Script pod{.answers = {"2", "0",       "10.0.0.1", "",    "",    "",       "no", "yes", "",
-                         "A", "A=1,B=2", "yes",      "a b", "pod", "zone-b", "",   "pwd", "ls",
-                         "",  "no",      "bf16",     "yes", "no",  "0",      ""}};
+  ScriptedUser pod{.answers = {"2",      "0",  "10.0.0.1", "",        "",    "",    "no",
+                               "yes",    "",   "A",        "A=1,B=2", "yes", "a b", "pod",
+                               "zone-b", "",   "pwd",      "ls",      "",    "no",  "bf16",
+                               "yes",    "no", "0",        ""}};
   const auto file = ask(pod);
   CHECK(pod.at == pod.answers.size());
   CHECK(file.num_processes == 16);  // eight on each machine by default
@@ -97,7 +99,7 @@ TEST_CASE("questions: TPUs set the default number of processes, and bf16 asks ab
   CHECK(file.tpu_zone == "zone-b");
   CHECK(file.commands == std::vector<std::string>{"pwd", "ls"});
   CHECK(file.downcast_bf16);
-  Script script{
+  ScriptedUser script{
       .answers = {"", "no", "yes", "2", "", "yes", "pod", "z", "setup.sh", "", "", "", "", ""}};
   const auto by_file = ask(script);
   CHECK(by_file.command_file == "setup.sh");
@@ -126,7 +128,7 @@ TEST_CASE("questions: invalid answers are reported and asked again") {
       {},
   };
   REQUIRE(wrong.size() == right.size());
-  Script script;
+  ScriptedUser script;
   std::size_t mistakes = 0;
   for (std::size_t i = 0; i < right.size(); ++i) {
     script.answers.insert(script.answers.end(), wrong[i].begin(), wrong[i].end());
@@ -136,7 +138,7 @@ TEST_CASE("questions: invalid answers are reported and asked again") {
   const auto file = ask(script, 2);
   CHECK(script.at == script.answers.size());
   CHECK(file.num_processes == 4);
-  CHECK(file.mixed_precision == LaunchPrecision::bf16);
+  CHECK(file.mixed_precision == Precision::bf16);
   std::size_t errors = 0;
   for (std::size_t at = 0; (at = script.printed.find("expected", at)) != std::string::npos; ++at)
     ++errors;
@@ -145,7 +147,7 @@ TEST_CASE("questions: invalid answers are reported and asked again") {
 
 TEST_CASE("questions: the error for missing answers names the command without questions") {
   for (std::size_t given = 0; given < 8; ++given) {
-    Script script{.answers = std::vector<std::string>(given)};
+    ScriptedUser script{.answers = std::vector<std::string>(given)};
     const auto caught = test::error_of([&] { ask(script); });
     CHECK(caught.code == "config.no-answer");
     CHECK(caught.exit_code == 2);

@@ -49,7 +49,7 @@ Report report_of(Optimizer& raw, TwoLayers& net, Accelerator& accelerator, std::
   return anatomy.report();
 }
 
-anatomy::OperationTotal named(const Report& report, const std::string& name, Phase phase) {
+anatomy::OperationTotal total_named(const Report& report, const std::string& name, Phase phase) {
   anatomy::OperationTotal total;
   for (const auto& each : report.operations) {
     if (each.name == name && each.phase == phase) total += each;
@@ -103,11 +103,12 @@ TEST_CASE("anatomy: operations have three groups, and the backward pass takes tw
   AdamW adamw(net->parameters(), torch::optim::AdamWOptions(1e-3));
   const Report report = report_of(adamw, net, accelerator, 1);
   const double products = 2.0 * 32 * (64 * 256 + 256 * 8);
-  CHECK(named(report, "aten::addmm", Phase::forward).flops == products);
-  CHECK(named(report, "aten::addmm", Phase::forward).count == 2);
+  CHECK(total_named(report, "aten::addmm", Phase::forward).flops == products);
+  CHECK(total_named(report, "aten::addmm", Phase::forward).count == 2);
   // The batch needs no gradient, which saves one product.
-  CHECK(named(report, "aten::mm", Phase::backward).flops == 2 * products - 2.0 * 32 * 64 * 256);
-  const auto gelu = named(report, "aten::gelu", Phase::forward);
+  CHECK(total_named(report, "aten::mm", Phase::backward).flops ==
+        2 * products - 2.0 * 32 * 64 * 256);
+  const auto gelu = total_named(report, "aten::gelu", Phase::forward);
   CHECK(gelu.bytes_read == 32 * 256 * 4);
   CHECK(gelu.bytes_written == 32 * 256 * 4);
   CHECK(total_of(report, OperationGroup::tensor_contraction).flops ==
@@ -133,7 +134,7 @@ TEST_CASE("anatomy: it records the requested steps and then stops") {
   CHECK(anatomy.report().steps == 2);
 }
 
-TEST_CASE("anatomy: nested ones are refused, consecutive ones are not") {
+TEST_CASE("anatomy: a nested Anatomy is refused, and a consecutive one is not") {
   Accelerator accelerator({.cpu = true});
   {
     const auto first = accelerator.anatomy();
@@ -164,7 +165,7 @@ TEST_CASE("anatomy: training gives the same numbers with and without it") {
   CHECK(at::equal(train(false), train(true)));
 }
 
-TEST_CASE("anatomy: an experiment leaves nothing behind once its objects are destroyed") {
+TEST_CASE("anatomy: training frees its memory when its objects are destroyed") {
   Accelerator accelerator({.cpu = true});
   auto anatomy = accelerator.anatomy({.steps = 0});
   {
@@ -317,10 +318,10 @@ TEST_CASE("anatomy: no step beats its roofs, and utilization is the achieved sha
       {.name = "product", .phase = anatomy::Phase::forward, .flops = 400, .half_flops = 200});
   report.operations.push_back(
       {.name = "copy", .phase = anatomy::Phase::optimizer, .bytes_read = 20, .bytes_written = 10});
-  CHECK(least_step_seconds(report) == doctest::Approx((2 + 1 + 3) / 2.0));
+  CHECK(min_step_seconds(report) == doctest::Approx((2 + 1 + 3) / 2.0));
   CHECK(model_flops_utilization(report) == doctest::Approx(3.0 / 8));
   report.roofs = {};
-  CHECK(least_step_seconds(report) == 0);
+  CHECK(min_step_seconds(report) == 0);
   CHECK(model_flops_utilization(report) == 0);
 }
 

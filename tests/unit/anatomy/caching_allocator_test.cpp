@@ -99,7 +99,7 @@ TEST_CASE("caching allocator: a graph has memory of its own, which it keeps") {
   memory.free(kept);
   Block* const again = memory.allocate(20 * kMiB);
   CHECK(again == usual);
-  CHECK_FALSE(again->of_graph);
+  CHECK_FALSE(again->in_graph_pool);
   memory.free(again);
   memory.empty_cache();
   CHECK(memory.reserved() == 44 * kMiB);

@@ -26,7 +26,7 @@ constexpr const char* kLlama =
                             "original_max_position_embeddings": 64}})";
 
 // Compares the measured memory with the prediction, and returns the measurement.
-anatomy::Memory checked(const std::string& config, EstimateOptions options) {
+anatomy::Memory check_prediction(const std::string& config, EstimateOptions options) {
   const TemporaryDirectory folder;
   write_file_atomically(folder.path() / "config.json", config);
   options.model = (folder.path() / "config.json").string();
@@ -53,9 +53,9 @@ TEST_CASE("decoders: a step is predicted to the byte, also with blocks of causal
         options.arguments.bf16 = bf16;
         options.arguments.max_grad_norm =
             1e-3;  // clipping depends on the norm; here it always clips
-        checked(config, options);
+        check_prediction(config, options);
         options.mode = EstimateMode::inference;
-        checked(config, options);
+        check_prediction(config, options);
       }
     }
   }
@@ -82,12 +82,12 @@ TEST_CASE("decoders: other tasks and step-by-step attention are predicted to the
     EstimateOptions options{.task = Task::text_classification, .length = 24};
     options.arguments.per_device_train_batch_size = 1;
     options.arguments.max_grad_norm = 1e-3;
-    checked(config, options);
+    check_prediction(config, options);
     options.task = std::nullopt;
     options.attn_implementation = AttentionImplementation::eager;
     options.arguments.per_device_train_batch_size = 2;
     options.arguments.gradient_accumulation_steps = 2;
-    checked(config, options);
+    check_prediction(config, options);
   }
 }
 
@@ -106,7 +106,7 @@ TEST_CASE("decoders: caches and beams are functionality, and are predicted to th
                                 .beams = beams};
         options.arguments.per_device_train_batch_size = kRows;
         options.arguments.bf16 = bf16;
-        const anatomy::Memory memory = checked(config, options);
+        const anatomy::Memory memory = check_prediction(config, options);
         // Keys and values of two layers, the texts of beams in four tables, and the batch.
         const std::int64_t width = config == kGpt2 ? 32 : 16,
                            tokens = kRows * beams * (kPrompt + kNew);

@@ -253,7 +253,7 @@ TEST_CASE("dry GPU kernels: a step of BERT needs less memory, all of which is kn
   CHECK(bytes_of(own.memory.at_peak, anatomy::Component::unknown) == 0);
 }
 
-TEST_CASE("dry GPU kernels: the models use the kernels of their layers, with 0 none of them") {
+TEST_CASE("dry GPU kernels: the models use their layers' kernels, and none if the variable is 0") {
   {
     const KernelsVariable off("0");
     CHECK_FALSE(has_any(operators_of_decoder<GPT2LMHeadModel>(kGpt2), kKernelsOfGpt2));
@@ -378,7 +378,7 @@ TEST_CASE("dry GPU kernels: the products of the loss add the gradients of the we
   }
 }
 
-TEST_CASE("dry GPU kernels: products in float have the FLOP of others") {
+TEST_CASE("dry GPU kernels: products in float count the same FLOP as LibTorch's products") {
   const auto product_flops = [](const anatomy::Report& report) {
     double sum = 0;
     for (const auto& row : report.operations) {
@@ -391,7 +391,7 @@ TEST_CASE("dry GPU kernels: products in float have the FLOP of others") {
   CHECK(own == doctest::Approx(product_flops(estimate_of("gpt2"))).epsilon(2e-3));
 }
 
-TEST_CASE("dry GPU kernels: a wrong value is refused, and a library that cannot be loaded named") {
+TEST_CASE("dry GPU kernels: errors name a wrong value and a library that cannot be loaded") {
   {
     const KernelsVariable wrong("yes");
     CHECK(code_of([] { has_gpu_row_kernels(at::kFloat); }) == "config.bad-value");

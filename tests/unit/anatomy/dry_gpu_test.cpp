@@ -242,7 +242,7 @@ TEST_CASE("dry GPU: recurrent layers run in cuDNN, or step by step without it") 
   CHECK(seen.count("aten::_cudnn_rnn_backward") == 1);
 }
 
-TEST_CASE("dry GPU: the space that cuDNN reserves for the backward pass of a recurrent layer") {
+TEST_CASE("dry GPU: a recurrent layer reserves cuDNN's memory for the backward pass") {
   constexpr std::int64_t kLstm = 2, kGru = 3;
   const auto close = [](std::int64_t bytes) {
     return doctest::Approx(static_cast<double>(bytes)).epsilon(1e-5);
@@ -362,7 +362,7 @@ TEST_CASE("dry GPU: a step that does not fit is reported with the missing amount
   CHECK(to_text(report).find("The step does not fit the Tesla T4") != std::string::npos);
 }
 
-TEST_CASE("dry GPU: an experiment leaves nothing behind") {
+TEST_CASE("dry GPU: training frees its memory when its objects are destroyed") {
   const DryRun dry(v100());
   {
     auto net = std::make_shared<torch::nn::LinearImpl>(256, 256);

@@ -76,7 +76,7 @@ TEST_CASE("dry run: recomputation is predicted to the byte, by component") {
       R"({"model_type": "bert", "vocab_size": 500, "hidden_size": 64, "num_hidden_layers": 4,
           "num_attention_heads": 2, "intermediate_size": 256, "max_position_embeddings": 64})");
   const auto activations = [](const anatomy::Memory& memory) {
-    return memory.most[static_cast<std::size_t>(Component::activations)];
+    return memory.max_bytes[static_cast<std::size_t>(Component::activations)];
   };
   for (const bool bf16 : {false, true}) {
     EstimateOptions options{

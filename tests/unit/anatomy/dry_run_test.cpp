@@ -155,7 +155,7 @@ namespace {
 // values, rotated positions, and a gated inner layer.
 struct LargeDecoder : torch::nn::Module {
   static constexpr std::int64_t kLayers = 80, kWidth = 8192, kInner = 28672, kHeads = 64,
-                                kSharedHeads = 8, kSize = kWidth / kHeads, kWords = 128256;
+                                kSharedHeads = 8, kSize = kWidth / kHeads, kVocabulary = 128256;
   struct Layer : torch::nn::Module {
     Layer() {
       const auto dense = [&](const char* name, std::int64_t in, std::int64_t out) {
@@ -200,10 +200,11 @@ struct LargeDecoder : torch::nn::Module {
   };
 
   LargeDecoder()
-      : words(register_module("embed_tokens", torch::nn::Embedding(kWords, kWidth))),
+      : words(register_module("embed_tokens", torch::nn::Embedding(kVocabulary, kWidth))),
         layers(register_module("layers", torch::nn::ModuleList())),
         head(register_module(
-            "lm_head", torch::nn::Linear(torch::nn::LinearOptions(kWidth, kWords).bias(false)))) {
+            "lm_head",
+            torch::nn::Linear(torch::nn::LinearOptions(kWidth, kVocabulary).bias(false)))) {
     for (std::int64_t i = 0; i < kLayers; ++i) layers->push_back(std::make_shared<Layer>());
   }
   at::Tensor forward(const at::Tensor& ids) {
@@ -212,7 +213,7 @@ struct LargeDecoder : torch::nn::Module {
     const at::Tensor cosine = angles.cos().to(ids.device()), sine = angles.sin().to(ids.device());
     at::Tensor x = words(ids);
     for (const auto& layer : *layers) x = layer->as<Layer>()->forward(x, cosine, sine);
-    return at::cross_entropy_loss(head(x).view({-1, kWords}), ids.view(-1));
+    return at::cross_entropy_loss(head(x).view({-1, kVocabulary}), ids.view(-1));
   }
   torch::nn::Embedding words;
   torch::nn::ModuleList layers;

@@ -60,11 +60,11 @@ TEST_CASE("exported estimate: recomputed modules are predicted to the byte") {
       CAPTURE(bf16);
       EstimateOptions options = options_for("transformer");
       options.arguments.bf16 = bf16;
-      const std::int64_t plain = estimate(options).memory.most[3];
+      const std::int64_t plain = estimate(options).memory.max_bytes[3];
       options.arguments.activation_checkpointing = true;
       options.arguments.activation_checkpointing_kwargs = {{"modules", "*"}, {"policy", policy}};
       check_equal(options);
-      CHECK(estimate(options).memory.most[3] != plain);
+      CHECK(estimate(options).memory.max_bytes[3] != plain);
     }
   }
 }
@@ -103,7 +103,7 @@ TEST_CASE("exported estimate: sizes that the export does not allow are refused")
   CHECK(code_of([&] { estimate(options); }) == "exported.inputs");
 }
 
-TEST_CASE("exported estimate: a GPU that is not there, and changes") {
+TEST_CASE("exported estimate: a step is predicted for a simulated GPU, and changes are compared") {
   EstimateOptions options = options_for("transformer");
   options.device = "cuda:v100-16gb";
   const anatomy::Memory memory = estimate(options).memory;

@@ -22,7 +22,7 @@ TEST_CASE("fitting rows: the most rows that fit are found with few calls") {
   }
 }
 
-TEST_CASE("fitting rows: a search that is stopped knows nothing of what it has not tried") {
+TEST_CASE("fitting rows: a stopped search reports only the numbers of rows that it tried") {
   int left = 1;
   const FittingRows found = find_fitting_rows(
       64, 100, [](std::int64_t rows) { return 100 * rows; }, [&] { return left-- > 0; });

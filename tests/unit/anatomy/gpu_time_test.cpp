@@ -124,7 +124,7 @@ TEST_CASE("GPU time: products take the time that was measured on an H200") {
   }
 }
 
-TEST_CASE("GPU time: a wave that begins costs more than its share") {
+TEST_CASE("GPU time: an incomplete wave costs more than its share of the blocks") {
   // The GPU has 108 multiprocessors: each gets one tile of 128 x 128, and then one gets another.
   const Product full = batched(108, 128, 128, 4096), one_more = batched(109, 128, 128, 4096);
   const double ratio = seconds_of(one_more, kA100) / seconds_of(full, kA100);
@@ -163,7 +163,7 @@ TEST_CASE("GPU time: the rate depends on the format of the factors") {
         doctest::Approx(time("cuda:h200", NumberFormat::float32)).epsilon(0.01));
 }
 
-TEST_CASE("GPU time: every known GPU sustains less than it could, and not much less") {
+TEST_CASE("GPU time: every known GPU sustains less than its peak rates, within limits") {
   for (const Gpu& gpu : gpus()) {
     CAPTURE(gpu.name);
     const GpuSpeed sustained = anatomy::speed_of(gpu);
@@ -298,7 +298,7 @@ TEST_CASE("GPU time: operators that move numbers take the time that was measured
   }
 }
 
-TEST_CASE("GPU time: only a sum over rows pays for their number") {
+TEST_CASE("GPU time: only a sum over rows takes time for each row") {
   const auto time = [](std::int64_t dimension) {
     CallShapes shapes = call_of({tensor({32768, 64}, at::kBFloat16)});
     shapes.values = {c10::IValue(), c10::List<std::int64_t>({dimension})};
@@ -313,7 +313,7 @@ TEST_CASE("GPU time: a predicted step has an expected time, a step on the CPU ha
   const anatomy::Report report = step_of("bert-base", "cuda:h200", /*bf16=*/true, 64, 128);
   const auto expected = expected_step_time(report);
   REQUIRE(expected.has_value());
-  CHECK(expected->kernels > anatomy::least_step_seconds(report));
+  CHECK(expected->kernels > anatomy::min_step_seconds(report));
   CHECK(expected->seconds >= std::max(expected->kernels, expected->host));
   CHECK(expected->seconds <= expected->kernels + expected->host);
   CHECK(expected->uncertainty > 0);
@@ -335,7 +335,7 @@ TEST_CASE("GPU time: a faster GPU, fewer rows and tensor cores shorten a step") 
   CHECK(seconds("cuda:h200", false, 4) < 0.7 * seconds("cuda:h200", false, 8));
 }
 
-TEST_CASE("GPU time: what only the first step does is not in the expected time") {
+TEST_CASE("GPU time: the expected time excludes the work that only the first step does") {
   const anatomy::Report report = step_of("bert-base", "cuda:h200");
   std::int64_t fills = 0;
   double seconds = 0;

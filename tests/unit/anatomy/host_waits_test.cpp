@@ -23,7 +23,7 @@ namespace {
 const Gpu& h100() { return find_gpu("cuda:h100-80gb"); }
 
 // Returns the waits since `before`, without causes that did not occur.
-Waits since(const Waits& before) {
+Waits waits_since(const Waits& before) {
   Waits out;
   for (const auto& [cause, count] : DryGpu::active()->waits().by_cause()) {
     const auto found = before.find(cause);
@@ -32,7 +32,7 @@ Waits since(const Waits& before) {
   }
   return out;
 }
-Waits so_far() { return DryGpu::active()->waits().by_cause(); }
+Waits current_waits() { return DryGpu::active()->waits().by_cause(); }
 
 std::int64_t total(const Waits& waits) {
   std::int64_t all = 0;
@@ -47,17 +47,17 @@ std::string text_of(const Waits& waits) {
 
 // Counts the waits from the end of the second step to the end of the third. The first two steps
 // create states and read values that only the start of a run needs.
-struct CountWaits : TrainerCallback {
+struct WaitCounter : TrainerCallback {
   bool reads_gradients() const override { return false; }
   bool reads_losses() const override { return false; }
   void on_step_end(const TrainerEvent& event, TrainerControl&, double) override {
-    if (event.state.global_step == 2) before = so_far();
-    if (event.state.global_step == 3) of_step = since(before);
+    if (event.state.global_step == 2) before = current_waits();
+    if (event.state.global_step == 3) of_step = waits_since(before);
   }
   Waits before, of_step;
 };
 
-TrainingArguments unlogged(const Folder& folder) {
+TrainingArguments arguments_without_logging(const Folder& folder) {
   TrainingArguments args = short_run(folder.path);
   args.use_cpu = false;
   args.max_steps = 4;
@@ -70,7 +70,7 @@ Waits waits_of_trainer(TrainingArguments args, const ColumnDataset& data,
                        const std::function<std::shared_ptr<Model>()>& make,
                        std::vector<std::shared_ptr<TrainerCallback>> callbacks = {}) {
   const DryRun dry(h100());
-  const auto counted = std::make_shared<CountWaits>();
+  const auto counted = std::make_shared<WaitCounter>();
   callbacks.push_back(counted);
   Trainer trainer(make(), args,
                   {.train_dataset = TrainerDataset(data),
@@ -88,13 +88,13 @@ Waits waits_of_bert(const TrainingArguments& args,
 
 }  // namespace
 
-TEST_CASE("host waits: each way of waiting counts, and other calls do not") {
+TEST_CASE("host waits: calls that wait for the GPU are counted, and other calls are not") {
   const DryRun dry(h100());
   const at::Tensor there = at::ones({3, 4}, at::kCUDA), here = at::ones({3, 4});
   const auto counts = [](const std::function<void()>& act) {
-    const Waits before = so_far();
+    const Waits before = current_waits();
     act();
-    return since(before);
+    return waits_since(before);
   };
   CHECK(counts([&] { (void)(there + 1).sum(); }).empty());
   CHECK(counts([&] { (void)there.sum().item<float>(); }) ==
@@ -119,7 +119,7 @@ TEST_CASE("host waits: a step of the Trainer waits at most once") {
         CAPTURE(accumulated);
         CAPTURE(max_norm);
         CAPTURE(precision);
-        TrainingArguments args = unlogged(folder);
+        TrainingArguments args = arguments_without_logging(folder);
         args.gradient_accumulation_steps = accumulated;
         args.max_grad_norm = max_norm;
         args.bf16 = std::string(precision) == "bf16";
@@ -135,7 +135,7 @@ TEST_CASE("host waits: a step of the Trainer waits at most once") {
 
 TEST_CASE("host waits: a step that is logged waits once") {
   const Folder folder;
-  TrainingArguments args = unlogged(folder);
+  TrainingArguments args = arguments_without_logging(folder);
   args.logging_strategy = IntervalStrategy::steps;
   args.logging_steps = 1;
   const Waits waits = waits_of_bert(args);
@@ -145,17 +145,17 @@ TEST_CASE("host waits: a step that is logged waits once") {
 
 TEST_CASE("host waits: a step whose loss is used reads it once for all micro-batches") {
   const Folder folder;
-  struct UsesLosses : TrainerCallback {
+  struct LossReader : TrainerCallback {
     bool reads_gradients() const override { return false; }
   };
-  TrainingArguments args = unlogged(folder);
+  TrainingArguments args = arguments_without_logging(folder);
   args.gradient_accumulation_steps = 3;
-  CHECK(waits_of_bert(args, {std::make_shared<UsesLosses>()}) == Waits{{"copy from the GPU", 1}});
+  CHECK(waits_of_bert(args, {std::make_shared<LossReader>()}) == Waits{{"copy from the GPU", 1}});
   args.stop_on_nonfinite_loss = true;
   CHECK(waits_of_bert(args) == Waits{{"copy from the GPU", 1}});
 }
 
-TEST_CASE("host waits: other optimizers") {
+TEST_CASE("host waits: a step of any other optimizer does not wait") {
   const Folder folder;
   for (const auto optim :
        {OptimizerName::sgd, OptimizerName::adafactor, OptimizerName::ademamix,
@@ -165,7 +165,7 @@ TEST_CASE("host waits: other optimizers") {
         OptimizerName::lion_8bit, OptimizerName::adagrad, OptimizerName::schedule_free_sgd}) {
     const std::string name(name_of(optim));
     CAPTURE(name);
-    TrainingArguments args = unlogged(folder);
+    TrainingArguments args = arguments_without_logging(folder);
     args.optim = optim;
     const Waits waits = waits_of_bert(args);
     INFO(text_of(waits));
@@ -173,7 +173,7 @@ TEST_CASE("host waits: other optimizers") {
   }
 }
 
-TEST_CASE("host waits: techniques") {
+TEST_CASE("host waits: a step with a technique does not wait") {
   const Folder folder;
   const std::map<std::string, std::function<void(TrainingArguments&)>> techniques = {
       {"step_in_backward",
@@ -184,7 +184,7 @@ TEST_CASE("host waits: techniques") {
   };
   for (const auto& [name, change] : techniques) {
     CAPTURE(name);
-    TrainingArguments args = unlogged(folder);
+    TrainingArguments args = arguments_without_logging(folder);
     change(args);
     const Waits waits = waits_of_bert(args);
     INFO(text_of(waits));
@@ -192,14 +192,15 @@ TEST_CASE("host waits: techniques") {
   }
 }
 
-TEST_CASE("host waits: decoders") {
+TEST_CASE("host waits: a step of a decoder does not wait") {
   const Folder folder;
   at::Tensor ids = at::randint(5, 60, {64, 12});
   const ColumnDataset data(
       {{"input_ids", ids}, {"attention_mask", at::ones_like(ids)}, {"labels", ids.clone()}});
   const auto check = [&](const char* name, const auto& make) {
     CAPTURE(name);
-    const Waits waits = waits_of_trainer<PreTrainedModel>(unlogged(folder), data, make);
+    const Waits waits =
+        waits_of_trainer<PreTrainedModel>(arguments_without_logging(folder), data, make);
     INFO(text_of(waits));
     CHECK(total(waits) == 0);
   };
@@ -241,8 +242,8 @@ TEST_CASE("host waits: a loop with the Accelerator waits at most once a step") {
       optimizer.step();
       optimizer.zero_grad();
       ++step;
-      if (step == 2) before = so_far();
-      if (step == 3) waits = since(before);
+      if (step == 2) before = current_waits();
+      if (step == 3) waits = waits_since(before);
     }
     INFO(text_of(waits));
     CHECK(total(waits) == (precision == Precision::fp16 ? 1 : 0));
@@ -257,7 +258,7 @@ TEST_CASE("host waits: a loop with a GradScaler waits once a step") {
   GradScaler scaler;
   Waits before;
   for (int step = 0; step < 2; ++step) {
-    before = so_far();
+    before = current_waits();
     scaler.scale(net->forward(at::ones({2, 8}, at::kCUDA)).sum()).backward();
     scaler.unscale_(adamw);
     clip_grad_norm_(net->parameters(), 1.0);
@@ -265,7 +266,7 @@ TEST_CASE("host waits: a loop with a GradScaler waits once a step") {
     scaler.update();
     adamw.zero_grad();
   }
-  CHECK(since(before) == Waits{{"aten::_local_scalar_dense", 1}});
+  CHECK(waits_since(before) == Waits{{"aten::_local_scalar_dense", 1}});
 }
 
 }  // namespace anatomy_host_waits_test

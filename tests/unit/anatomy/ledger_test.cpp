@@ -61,7 +61,7 @@ TEST_CASE("ledger: memory that an optimizer keeps is its state, the rest is temp
   CHECK(ledger.blocks()[1].component == Component::temporary_buffers);
 }
 
-TEST_CASE("ledger: foreign releases and reused addresses do no harm") {
+TEST_CASE("ledger: unknown releases are ignored, and a reused address is a new block") {
   Ledger ledger;
   ledger.release(cell(0));
   ledger.allocate(cell(1), 8, kForward);

@@ -29,27 +29,27 @@ struct CountedNumber {
   static inline double operations = 0;
   double value = 0;
   friend CountedNumber operator+(CountedNumber a, CountedNumber b) {
-    return made(a.value + b.value);
+    return count(a.value + b.value);
   }
   friend CountedNumber operator-(CountedNumber a, CountedNumber b) {
-    return made(a.value - b.value);
+    return count(a.value - b.value);
   }
   friend CountedNumber operator*(CountedNumber a, CountedNumber b) {
-    return made(a.value * b.value);
+    return count(a.value * b.value);
   }
   friend CountedNumber operator/(CountedNumber a, CountedNumber b) {
-    return made(a.value / b.value);
+    return count(a.value / b.value);
   }
-  static CountedNumber made(double value) {
+  static CountedNumber count(double value) {
     ++operations;
     return {value};
   }
 };
-CountedNumber exp(CountedNumber x) { return CountedNumber::made(std::exp(x.value)); }
-CountedNumber log(CountedNumber x) { return CountedNumber::made(std::log(x.value)); }
-CountedNumber sqrt(CountedNumber x) { return CountedNumber::made(std::sqrt(x.value)); }
+CountedNumber exp(CountedNumber x) { return CountedNumber::count(std::exp(x.value)); }
+CountedNumber log(CountedNumber x) { return CountedNumber::count(std::log(x.value)); }
+CountedNumber sqrt(CountedNumber x) { return CountedNumber::count(std::sqrt(x.value)); }
 CountedNumber larger(CountedNumber a, CountedNumber b) {
-  return CountedNumber::made(std::max(a.value, b.value));
+  return CountedNumber::count(std::max(a.value, b.value));
 }
 
 // Returns the operations for one element, from one run of a loop's body.
@@ -60,7 +60,7 @@ double operations_of(Body body) {
   return CountedNumber::operations;
 }
 
-Report watched_call(const std::function<void()>& run) {
+Report record_call(const std::function<void()>& run) {
   Anatomy anatomy;
   {
     const PhaseScope phase = anatomy.forward();
@@ -78,7 +78,7 @@ OperationTotal total_named(const Report& report, const std::string& name) {
 }
 
 OperationTotal call_named(const std::string& name, const std::function<void()>& run) {
-  const Report report = watched_call(run);
+  const Report report = record_call(run);
   const OperationTotal total = total_named(report, name);
   CHECK_MESSAGE(total.count == 1, name);
   CHECK_MESSAGE(std::count(report.without_formula.begin(), report.without_formula.end(), name) == 0,
@@ -222,7 +222,7 @@ TEST_CASE("op rules: a factor in a sum counts, and a factor of one does not") {
 TEST_CASE("op rules: an overload that maps is counted differently from one that reduces") {
   const torch::NoGradGuard no_grad;
   const at::Tensor column = at::rand({10, 1}), row = at::rand({1, 20});
-  const Report report = watched_call([&] { (void)at::max(column, row); });
+  const Report report = record_call([&] { (void)at::max(column, row); });
   CHECK(total_of(report, OperationGroup::element_wise).flops == 200);
   CHECK(total_of(report, OperationGroup::statistical_normalization).flops == 0);
 }
@@ -351,24 +351,24 @@ TEST_CASE("op rules: an operator without a formula is not counted, and the repor
   const torch::NoGradGuard no_grad;
   const at::Tensor x = at::rand({6, 4}), y = at::rand({4, 5}), wide = at::rand({7, 4});
   const at::Tensor sparse = at::eye(6).to_sparse();
-  const Report by_sparse = watched_call([&] { (void)at::mm(sparse, x); });
+  const Report by_sparse = record_call([&] { (void)at::mm(sparse, x); });
   CHECK(is_not_counted(by_sparse, "aten::mm"));
   CHECK(total_named(by_sparse, "aten::mm").flops == 0);
   const at::Tensor ids = at::zeros({5}, at::kLong), begins = at::zeros({1}, at::kLong);
-  const Report bag = watched_call([&] { at::_embedding_bag(x, ids, begins); });
+  const Report bag = record_call([&] { at::_embedding_bag(x, ids, begins); });
   CHECK(is_not_counted(bag, "aten::_embedding_bag"));
   // A separate kernel sums the differences, no matter which copies it makes first.
-  const Report distance = watched_call([&] { at::cdist(x, wide.t().contiguous().t(), 1.0); });
+  const Report distance = record_call([&] { at::cdist(x, wide.t().contiguous().t(), 1.0); });
   CHECK(is_not_counted(distance, "aten::_cdist_forward"));
   // Euclidean distances can be computed with a product, which is counted.
-  const Report euclidean = watched_call([&] {
+  const Report euclidean = record_call([&] {
     at::cdist(at::rand({30, 4}), at::rand({30, 4}), 2.0, /*compute_mode=*/1);
   });
   CHECK(total_of(euclidean, OperationGroup::tensor_contraction).flops >= 2 * 30 * 4 * 30);
   // The shape of a mask does not determine its number of ones.
   at::Tensor table = at::zeros({6});
   const Report masked =
-      watched_call([&] { table.index_put_({at::ones({6}, at::kBool)}, at::ones({6}), true); });
+      record_call([&] { table.index_put_({at::ones({6}, at::kBool)}, at::ones({6}), true); });
   CHECK(is_not_counted(masked, "aten::_index_put_impl_"));
 }
 
@@ -382,7 +382,7 @@ TEST_CASE("op rules: complex products count four times, and other complex arithm
     (void)(r + (r * r + r * r));
   });
   CHECK(call_named("aten::mm", [&] { (void)at::mm(a, b); }).flops == of_one * 3 * 4 * 5);
-  const Report sum = watched_call([&] { (void)at::mul(a, a); });
+  const Report sum = record_call([&] { (void)at::mul(a, a); });
   CHECK(is_not_counted(sum, "aten::mul"));
   CHECK(all_flops(sum) == 0);
   CHECK(total_named(sum, "aten::mul").bytes_read == 2 * 3 * 4 * 8);
@@ -392,7 +392,7 @@ TEST_CASE("op rules: complex products count four times, and other complex arithm
 TEST_CASE("op rules: empty tensors take no operations, and every figure is finite") {
   const at::Tensor x = at::rand({0, 4, 7, 7}).requires_grad_(),
                    weight = at::rand({6, 4, 3, 3}).requires_grad_();
-  const Report report = watched_call([&] {
+  const Report report = record_call([&] {
     at::conv2d(x, weight).sum().backward();
     at::conv_transpose2d(x, at::rand({4, 6, 3, 3})).sum();
     at::layer_norm(x.detach(), {7});
@@ -412,7 +412,7 @@ TEST_CASE("op rules: empty tensors take no operations, and every figure is finit
 TEST_CASE("op rules: grouped queries are counted by the queries' heads") {
   const torch::NoGradGuard no_grad;
   const at::Tensor q = at::rand({2, 8, 6, 16}), k = at::rand({2, 2, 10, 16});
-  const Report report = watched_call([&] {
+  const Report report = record_call([&] {
     at::scaled_dot_product_attention(q, k, k, {}, 0.0, false, std::nullopt, /*enable_gqa=*/true);
   });
   CHECK(total_of(report, OperationGroup::tensor_contraction).flops ==
@@ -423,7 +423,7 @@ TEST_CASE("op rules: grouped queries are counted by the queries' heads") {
 TEST_CASE("op rules: a product of 16-bit numbers counts as 16-bit arithmetic") {
   const torch::NoGradGuard no_grad;
   const at::Tensor x = at::rand({3, 4}), weight = at::rand({5, 4});
-  const Report report = watched_call([&] {
+  const Report report = record_call([&] {
     at::linear(x.to(at::kBFloat16), weight.to(at::kBFloat16));
     at::linear(x, weight);
   });

@@ -21,7 +21,7 @@
 #include "hasten/trainer/estimate.h"
 #include "process/fork/fork_safety.h"
 #include "unit/anatomy/host_gpu.h"
-#include "unit/prepare/forked.h"
+#include "unit/prepare/multiprocess_checks.h"
 
 namespace anatomy_out_of_memory_test {
 
@@ -30,7 +30,7 @@ using anatomy::Component;
 using anatomy::OutOfMemory;
 using anatomy::Phase;
 using anatomy::total;
-using forked::require;
+using multiprocess_checks::require;
 
 namespace {
 
@@ -63,7 +63,7 @@ struct Loop {
     optimizer.step();
     optimizer.zero_grad();
   }
-  ExplainedStep explained(std::int64_t rows) {
+  ExplainableStep explainable_step(std::int64_t rows) {
     return {.step = [this](std::int64_t some) { step(some); },
             .rows = rows,
             .parameters = net->parameters(),
@@ -73,7 +73,7 @@ struct Loop {
 
 // Runs the function in its own process, where it may limit the memory. The function may run
 // backward passes even if this process has run some.
-void in_child(const std::function<void()>& function) {
+void run_in_child(const std::function<void()>& function) {
   pause_openmp();
   ChildProcess process({.skips_handlers = true}, [&] {
     at::set_num_threads(1);
@@ -100,7 +100,7 @@ void limit_memory(std::int64_t more) {
   require(setrlimit(RLIMIT_AS, &limit) == 0, "setrlimit");
 }
 
-std::string failure_of(const ExplainedStep& step) {
+std::string failure_of(const ExplainableStep& step) {
   try {
     run_explained(step);
   } catch (const MemoryError& error) {
@@ -115,20 +115,22 @@ std::string failure_of(const ExplainedStep& step) {
 TEST_CASE("out of memory: an anatomy with a limit names the allocation that exceeds it") {
   Loop loop;
   const DryRun dry;
-  Anatomy anatomy = loop.accelerator.anatomy(
-      {.steps = 0, .runs_out = [](const ObservedAllocation& a) { return a.live > 200 * kMiB; }});
+  Anatomy anatomy =
+      loop.accelerator.anatomy({.steps = 0, .exceeds_limit = [](const ObservedAllocation& a) {
+                                  return a.live > 200 * kMiB;
+                                }});
   loop.step(64);
   const anatomy::Report report = anatomy.report();
   REQUIRE(report.memory.out_of_memory.has_value());
-  const OutOfMemory& ran_out = *report.memory.out_of_memory;
-  CHECK(total(ran_out.held) <= 200 * kMiB);
-  CHECK(total(ran_out.held) + ran_out.requested > 200 * kMiB);
+  const OutOfMemory& failure = *report.memory.out_of_memory;
+  CHECK(total(failure.held) <= 200 * kMiB);
+  CHECK(total(failure.held) + failure.requested > 200 * kMiB);
   // 49 MiB of weights and two activations of 64 MiB; the third layer's result does not fit.
-  CHECK(ran_out.phase == Phase::forward);
-  CHECK(ran_out.module == "third");
-  CHECK(ran_out.requested == 64 * kMiB);
-  CHECK(bytes_of(ran_out.held, Component::activations) >= 64 * kMiB);
-  CHECK(to_text(ran_out).find("memory runs out in the forward pass, in aten::") == 0);
+  CHECK(failure.phase == Phase::forward);
+  CHECK(failure.module == "third");
+  CHECK(failure.requested == 64 * kMiB);
+  CHECK(bytes_of(failure.held, Component::activations) >= 64 * kMiB);
+  CHECK(to_text(failure).find("memory runs out in the forward pass, in aten::") == 0);
   CHECK(to_text(report).find("Out of memory: memory runs out") != std::string::npos);
   CHECK(to_json(report).find("\"out_of_memory\"") != std::string::npos);
 }
@@ -153,7 +155,7 @@ TEST_CASE("out of memory: a dry GPU names the allocation that exceeds its capaci
   CHECK(total(report.memory.out_of_memory->held) <= 200 * kMiB);
 }
 
-TEST_CASE("out of memory: the batch that is said to fit a GPU is the largest that does") {
+TEST_CASE("out of memory: the suggested batch is the largest that fits the GPU") {
   EstimateOptions options{.model = "bert-base",
                           .length = 512,
                           .arguments = {.per_device_train_batch_size = 512},
@@ -170,11 +172,11 @@ TEST_CASE("out of memory: the batch that is said to fit a GPU is the largest tha
 }
 
 TEST_CASE("out of memory: a step under a limit of the address space is explained") {
-  in_child([] {
+  run_in_child([] {
     Loop loop;
     loop.step(1);
     limit_memory(500 * kMiB);
-    const std::string text = failure_of(loop.explained(400));
+    const std::string text = failure_of(loop.explainable_step(400));
     // The first layer's result of 400 MiB fits, and the result of relu does not.
     require(text.find("memory runs out in the forward pass, in aten::relu of first") == 0 ||
                 text.find("memory runs out in the forward pass, in aten::clamp_min of first") == 0,
@@ -185,30 +187,30 @@ TEST_CASE("out of memory: a step under a limit of the address space is explained
     require(at != text.npos, text);
     const std::int64_t rows = std::atoll(text.c_str() + at + 11);
     require(rows > 50 && rows < 300, text);
-    require(failure_of(loop.explained(rows)).empty(), str(rows, " rows do not fit"));
+    require(failure_of(loop.explainable_step(rows)).empty(), str(rows, " rows do not fit"));
   });
 }
 
 TEST_CASE("out of memory: a backward pass that fails is named by its layer") {
-  in_child([] {
+  run_in_child([] {
     Loop loop;
     loop.step(1);
     // The forward pass needs 4 x 100 MiB at its peak, and the backward pass needs 100 MiB more.
     limit_memory(580 * kMiB);
-    const std::string text = failure_of(loop.explained(100));
+    const std::string text = failure_of(loop.explainable_step(100));
     require(text.find("memory runs out in the backward pass") == 0, text);
     require(text.find(" of third") != text.npos || text.find(" of (model)") != text.npos, text);
   });
 }
 
 TEST_CASE("out of memory: a step on a GPU is explained, although CUDA does not work in a fork") {
-  in_child([] {
+  run_in_child([] {
     // The weights have 49 MiB, and each activation of 64 rows has 64 MiB.
     use_host_gpu(200 * kMiB);
     Loop loop(/*cpu=*/false);
-    require(loop.accelerator.device().is_cuda(), "the stand-in is not used");
+    require(loop.accelerator.device().is_cuda(), "the simulated GPU is not used");
     loop.step(1);
-    const std::string text = failure_of(loop.explained(64));
+    const std::string text = failure_of(loop.explainable_step(64));
     require(text.find("memory runs out in the forward pass, in aten::") == 0, text);
     require(text.find(" of third, which requests 67.1 MB of ") != text.npos, text);
     require(text.find(" MB are held (") != text.npos, text);
@@ -220,25 +222,25 @@ TEST_CASE("out of memory: a step on a GPU is explained, although CUDA does not w
     require(text.find("PYTORCH_CUDA_ALLOC_CONF") == text.npos, text);
     const std::int64_t rows = std::atoll(text.c_str() + text.find("a batch of ") + 11);
     require(rows > 16 && rows < 64, text);
-    require(failure_of(loop.explained(rows)).empty(), str(rows, " rows do not fit"));
+    require(failure_of(loop.explainable_step(rows)).empty(), str(rows, " rows do not fit"));
   });
 }
 
 TEST_CASE(
     "out of memory: a backward pass on a GPU, whose thread is missing in a fork, is explained") {
-  in_child([] {
+  run_in_child([] {
     // The forward pass holds 49 MiB and four activations at its peak, and the backward pass five.
     use_host_gpu(340 * kMiB);
     Loop loop(/*cpu=*/false);
     loop.step(1);
-    const std::string text = failure_of(loop.explained(64));
+    const std::string text = failure_of(loop.explainable_step(64));
     require(text.find("memory runs out in the backward pass, in aten::") == 0, text);
     require(text.find("which requests 67.1 MB of ") != text.npos, text);
   });
 }
 
 TEST_CASE("out of memory: without an explanation the allocator's text remains") {
-  const ExplainedStep step{.step = [](std::int64_t) { at::empty({std::int64_t{1} << 46}); }};
+  const ExplainableStep step{.step = [](std::int64_t) { at::empty({std::int64_t{1} << 46}); }};
   const std::string text = failure_of(step);
   CHECK(text.find("out of memory in a step of 1 rows: got ") == 0);
   CHECK(text.find("281474976710656 bytes") != std::string::npos);

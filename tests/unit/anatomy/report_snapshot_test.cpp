@@ -19,7 +19,7 @@ TEST_CASE("pickle writer: the bytes are those of protocol 2") {
   out.boolean(true);
   out.pair(0, 1);
   out.end_list();
-  const std::uint32_t list = out.remember();
+  const std::uint32_t list = out.memoize();
   out.key("b");
   out.recall(list);
   out.end_dict();

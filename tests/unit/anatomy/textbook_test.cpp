@@ -101,7 +101,7 @@ TEST_CASE("textbook: each optimizer's row appears in the table, in JSON and on t
     const std::string text = std::to_string(static_cast<int>(row.bytes)) + " B (" + row.name + ")";
     CHECK(states.text == text);
     // The textbook's figure is right except for a few numbers.
-    CHECK(std::abs(bytes_of(report.memory.most, Component::optimizer_states) -
+    CHECK(std::abs(bytes_of(report.memory.max_bytes, Component::optimizer_states) -
                    static_cast<std::int64_t>(row.bytes) * kNumbers) < 64);
     CHECK(to_text(report).find(text) != std::string::npos);
     const auto json = nlohmann::json::parse(to_json(report))["memory"]["textbook"];
@@ -119,7 +119,7 @@ TEST_CASE("textbook: there is no figure if none is known or none applies") {
   const Report own = report_of_two_steps([](std::vector<at::Tensor> parameters) {
     return std::make_shared<UnknownOptimizer>(std::move(parameters));
   });
-  CHECK(bytes_of(own.memory.most, Component::optimizer_states) > 0);
+  CHECK(bytes_of(own.memory.max_bytes, Component::optimizer_states) > 0);
   CHECK(!states(own).bytes);
   CHECK(states(own).text.empty());
   CHECK(to_text(own).find("AdamW") == std::string::npos);
@@ -195,7 +195,7 @@ TEST_CASE("textbook: a history has no figure per parameter, and still belongs to
   const Memory memory = anatomy.report().memory;
   CHECK(!textbook(memory, Component::optimizer_states).bytes);
   // The states have at least the direction, the last gradient, and one old direction and step.
-  CHECK(bytes_of(memory.most, Component::optimizer_states) >= 4 * 33 * 4);
+  CHECK(bytes_of(memory.max_bytes, Component::optimizer_states) >= 4 * 33 * 4);
 }
 
 namespace {
@@ -270,8 +270,8 @@ TEST_CASE("anatomy: rates use only the steps, not the work before and after") {
   }
   CHECK(model_flops_utilization(plain) > 0);
   CHECK(model_flops_utilization(with_more) == doctest::Approx(model_flops_utilization(plain)));
-  CHECK(least_step_seconds(plain) > 0);
-  CHECK(least_step_seconds(with_more) == doctest::Approx(least_step_seconds(plain)));
+  CHECK(min_step_seconds(plain) > 0);
+  CHECK(min_step_seconds(with_more) == doctest::Approx(min_step_seconds(plain)));
   // The tables of operations show everything that was recorded.
   CHECK(total_of(with_more, anatomy::Phase::forward).flops >
         total_of(plain, anatomy::Phase::forward).flops);

@@ -51,19 +51,19 @@ struct Block : torch::nn::Module {
 };
 
 // The result and all gradients of three blocks.
-struct Numbers {
+struct RunResult {
   Tensor y;
   std::vector<Tensor> gradients;
 };
 
-bool same_numbers(const Tensor& a, const Tensor& b) {
+bool are_equal(const Tensor& a, const Tensor& b) {
   return a.defined() == b.defined() && (!a.defined() || torch::equal(a, b));
 }
 
-bool operator==(const Numbers& a, const Numbers& b) {
-  if (!same_numbers(a.y, b.y) || a.gradients.size() != b.gradients.size()) return false;
+bool operator==(const RunResult& a, const RunResult& b) {
+  if (!are_equal(a.y, b.y) || a.gradients.size() != b.gradients.size()) return false;
   for (std::size_t i = 0; i < a.gradients.size(); ++i)
-    if (!same_numbers(a.gradients[i], b.gradients[i])) return false;
+    if (!are_equal(a.gradients[i], b.gradients[i])) return false;
   return true;
 }
 
@@ -83,14 +83,14 @@ struct Case {
   int micro_batches = 1;
 };
 
-Numbers run(const Call& call, const Case& what = {}) {
+RunResult run(const Call& call, const Case& what = {}) {
   torch::manual_seed(3);
   std::vector<std::shared_ptr<Block>> blocks;
   for (int i = 0; i < 3; ++i) blocks.push_back(std::make_shared<Block>());
   blocks[1]->weights.at("k").set_requires_grad(false);  // a frozen parameter
   const Tensor x = torch::randn({2, 5, 16}).set_requires_grad(what.input_requires_grad);
   const Tensor scale = torch::rand({16});  // an input without a gradient
-  Numbers numbers;
+  RunResult numbers;
   for (int batch = 0; batch < what.micro_batches; ++batch) {
     Tensor y = x;
     {
@@ -150,7 +150,7 @@ TEST_CASE("checkpoint: regions may contain regions") {
   }
 }
 
-TEST_CASE("checkpoint: arguments and results of any kind") {
+TEST_CASE("checkpoint: it supports arguments and results of any type") {
   struct Pair {
     Tensor a, b;
   };
@@ -166,12 +166,12 @@ TEST_CASE("checkpoint: arguments and results of any kind") {
     const auto out = recomputes ? checkpoint(f, pair, list, 0.5) : std::invoke(f, pair, list, 0.5);
     (out.at("sum") * out.at("product")).sum().backward();
     CHECK_FALSE(pair.b.grad().defined());
-    return Numbers{out.at("sum").detach(), {pair.a.grad(), list[0].grad(), list[1].grad()}};
+    return RunResult{out.at("sum").detach(), {pair.a.grad(), list[0].grad(), list[1].grad()}};
   };
   CHECK(gradients(false) == gradients(true));
 }
 
-TEST_CASE("checkpoint: what it saves is gone, and the second run ends with the last saved tensor") {
+TEST_CASE("checkpoint: it frees activations, and the second run ends with the last saved tensor") {
   int begun = 0, ended = 0;
   bool was_recomputing = false;
   const Tensor x = torch::ones({4}).requires_grad_();
@@ -225,14 +225,14 @@ TEST_CASE(
     const Tensor again = torch::autograd::grad({y}, {x}, {}, /*retain_graph=*/true)[0];
     const Tensor first = torch::autograd::grad({y}, {x}, {}, true, /*create_graph=*/true)[0];
     first.square().sum().backward();
-    return Numbers{first.detach(), {x.grad(), again}};
+    return RunResult{first.detach(), {x.grad(), again}};
   };
-  const Numbers expected = derivatives(f);
+  const RunResult expected = derivatives(f);
   for (const CheckpointOptions& options : {kFull, kSelective})
     CHECK(expected == derivatives([&](const Tensor& x) { return checkpoint(options, f, x); }));
 }
 
-TEST_CASE("checkpoint: a backward pass inside the function") {
+TEST_CASE("checkpoint: the function may run a backward pass") {
   const auto f = [](const Tensor& a) {
     const Tensor inner = a.detach().requires_grad_();
     const Tensor slope = torch::autograd::grad({inner.sin().sum()}, {inner})[0];
@@ -274,7 +274,7 @@ TEST_CASE("checkpoint: a function that computes something else the second time i
         std::string::npos);
 }
 
-TEST_CASE("checkpoint: changes in place of what is saved are errors, as without it") {
+TEST_CASE("checkpoint: changing a saved tensor in place is an error, as without it") {
   const Tensor x = torch::ones({4}).requires_grad_();
   // A tensor inside the region is changed.
   const Tensor inside = checkpoint(
@@ -293,7 +293,7 @@ TEST_CASE("checkpoint: changes in place of what is saved are errors, as without 
   CHECK_THROWS_AS(after.sum().backward(), c10::Error);
 }
 
-TEST_CASE("checkpoint: selective recomputation computes what was changed in place again") {
+TEST_CASE("checkpoint: selective recomputation recomputes results that were changed in place") {
   const Tensor w = torch::randn({4, 4});
   const std::vector<std::function<Tensor(const Tensor&)>> functions = {
       [&](const Tensor& a) {
@@ -332,7 +332,7 @@ TEST_CASE("checkpoint: a batch norm counts each batch once") {
     const CheckpointOptions options{
         .state = {norm->running_mean, norm->running_var, norm->num_batches_tracked}};
     (recomputes ? checkpoint(options, f, x) : f(x)).sum().backward();
-    return Numbers{norm->running_mean, {norm->running_var, norm->num_batches_tracked, x.grad()}};
+    return RunResult{norm->running_mean, {norm->running_var, norm->num_batches_tracked, x.grad()}};
   };
   CHECK(run_norm(false) == run_norm(true));
   const Tensor w = torch::ones({2}).requires_grad_();

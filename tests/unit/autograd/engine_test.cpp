@@ -7,7 +7,7 @@
 
 #include "device/cuda/cuda_library.h"
 #include "hasten/base/files.h"
-#include "unit/own_process.h"
+#include "unit/check_in_fork.h"
 
 namespace autograd_engine_test {
 
@@ -38,7 +38,7 @@ void load_gpus() {
 }  // namespace
 
 TEST_CASE("engine: it has threads for GPUs that appear after a backward pass") {
-  CHECK(holds_in_own_process([] {
+  CHECK(check_in_fork([] {
     run_backward_pass();
     load_gpus();
     ensure_engine_thread(kLastGpu);
@@ -48,7 +48,7 @@ TEST_CASE("engine: it has threads for GPUs that appear after a backward pass") {
 }
 
 TEST_CASE("engine: it has threads for GPUs that appear after it was installed") {
-  CHECK(holds_in_own_process([] {
+  CHECK(check_in_fork([] {
     install_engine();
     run_backward_pass();
     load_gpus();
@@ -58,7 +58,7 @@ TEST_CASE("engine: it has threads for GPUs that appear after it was installed") 
 }
 
 TEST_CASE("engine: it has threads for GPUs if it is installed after a backward pass") {
-  CHECK(holds_in_own_process([] {
+  CHECK(check_in_fork([] {
     load_gpus();
     run_backward_pass();
     install_engine();
@@ -67,8 +67,8 @@ TEST_CASE("engine: it has threads for GPUs if it is installed after a backward p
   }));
 }
 
-TEST_CASE("engine: LibTorch's stays if it has the threads, or has not started") {
-  CHECK(holds_in_own_process([] {
+TEST_CASE("engine: LibTorch's engine stays if it has the threads or has not started") {
+  CHECK(check_in_fork([] {
     torch::autograd::Engine& libtorch = torch::autograd::Engine::get_base_engine();
     load_gpus();
     ensure_engine_thread(kLastGpu);

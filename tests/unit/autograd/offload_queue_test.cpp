@@ -25,13 +25,13 @@ using at::Tensor;
 namespace {
 
 // Logs each copy with its number of elements.
-struct RecordedCopies final : HostCopies {
+struct RecordedCopies final : HostCopier {
   explicit RecordedCopies(std::vector<std::string>& log) : log(log) {}
-  Sent to_host(const Tensor& tensor) override {
+  HostCopy to_host(const Tensor& tensor) override {
     log.push_back("out " + std::to_string(tensor.numel()));
     return {.tensor = tensor.clone(), .wait = [] {}};
   }
-  Returned to_device(const Tensor& host, at::Device) override {
+  DeviceCopy to_device(const Tensor& host, at::Device) override {
     log.push_back("back " + std::to_string(host.numel()));
     return {.tensor = host.clone(),
             .wait = [this, n = host.numel()] { log.push_back("wait " + std::to_string(n)); }};
@@ -40,8 +40,8 @@ struct RecordedCopies final : HostCopies {
 };
 
 // Puts every tensor into the queue.
-struct PutAll final : SavedTensorPolicy {
-  explicit PutAll(std::shared_ptr<OffloadQueue> queue) : queue(std::move(queue)) {}
+struct OffloadEverythingPolicy final : SavedTensorPolicy {
+  explicit OffloadEverythingPolicy(std::shared_ptr<OffloadQueue> queue) : queue(std::move(queue)) {}
   struct Hooks final : SavedVariableHooks {
     explicit Hooks(std::shared_ptr<OffloadQueue> queue) : queue(std::move(queue)) {}
     void call_pack_hook(const Tensor& tensor) override { entry = queue->put(tensor); }
@@ -63,7 +63,7 @@ TEST_CASE("offload: tensors come back ahead of the backward pass, in the opposit
     const Tensor x = torch::ones({1, 2}).requires_grad_();
     Tensor y;
     {
-      PutAll policy(queue);
+      OffloadEverythingPolicy policy(queue);
       const SavedTensorScope scope(policy);
       y = x.sin().cos().exp().expand({3, 2}).tanh();
     }
@@ -86,7 +86,7 @@ TEST_CASE("offload: a tensor that is saved several times is copied once") {
   const Tensor x = torch::ones({4}).requires_grad_();
   Tensor y;
   {
-    PutAll policy(queue);
+    OffloadEverythingPolicy policy(queue);
     const SavedTensorScope scope(policy);
     const Tensor a = x * 1.5;
     y = a.sin() + a.cos() + a.exp();
@@ -99,7 +99,7 @@ TEST_CASE("offload: a tensor that is saved several times is copied once") {
   CHECK(torch::equal(x.grad(), 2 * first));
 }
 
-TEST_CASE("offload: activations of a GPU that is not there leave its memory") {
+TEST_CASE("offload: activations leave the memory of a simulated GPU") {
   const auto peak = [](bool offloads, bool recomputes, bool offloads_inputs) {
     const DryRun dry(find_gpu("cuda:a100-80gb"));
     torch::nn::Sequential net;

@@ -16,24 +16,24 @@ namespace base_child_process_test {
 using namespace hasten;
 using namespace std::chrono_literals;
 
-TEST_CASE("child process: its state, its status and its exit code") {
+TEST_CASE("child process: state, status and exit code are reported") {
   auto pipe = ChildPipe::open();
   REQUIRE(pipe);
   ChildProcess child({}, [&] {
     char byte = 0;
-    pipe->writing.close();
-    [[maybe_unused]] const ssize_t got = read(pipe->reading.get(), &byte, 1);
+    pipe->write_end.close();
+    [[maybe_unused]] const ssize_t got = read(pipe->read_end.get(), &byte, 1);
     _exit(7);
   });
   REQUIRE(child.error() == 0);
   CHECK(child.state() == ChildState::running);
-  pipe->writing.close();
+  pipe->write_end.close();
   CHECK(child.await_end() == ChildState::ended);
-  CHECK(child.is_uncollected());
+  CHECK(child.is_unreaped());
   const auto status = child.reap();
   REQUIRE(status);
   CHECK(exit_code_of(*status) == 7);
-  CHECK_FALSE(child.is_uncollected());
+  CHECK_FALSE(child.is_unreaped());
 }
 
 TEST_CASE("child process: a signal ends it") {
@@ -42,7 +42,7 @@ TEST_CASE("child process: a signal ends it") {
   CHECK(exit_code_of(child.reap().value()) == 128 + SIGKILL);
 }
 
-TEST_CASE("child process: the destructor kills what has not been collected") {
+TEST_CASE("child process: the destructor kills a process that has not been reaped") {
   pid_t number = -1;
   {
     ChildProcess child({}, [] { pause(); });
@@ -64,11 +64,11 @@ TEST_CASE("child process: the status is lost if this process ignores SIGCHLD") {
 TEST_CASE("descriptor: closing it keeps errno") {
   auto pipe = ChildPipe::open();
   REQUIRE(pipe);
-  const int file = pipe->reading.get();
+  const int file = pipe->read_end.get();
   errno = EPERM;
-  pipe->reading = Descriptor();
+  pipe->read_end = Descriptor();
   CHECK(errno == EPERM);
-  CHECK(pipe->reading.get() == -1);
+  CHECK(pipe->read_end.get() == -1);
   char byte = 0;
   CHECK(read(file, &byte, 1) < 0);
 }

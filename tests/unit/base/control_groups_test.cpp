@@ -34,7 +34,7 @@ class Container {
 
 }  // namespace
 
-TEST_CASE("memory allowance: without a limit there is none") {
+TEST_CASE("memory allowance: a group without a limit has no allowance") {
   Container container;
   CHECK_FALSE(container.allowance());
   container.file("proc/self/cgroup", "0::/pods/train").group("/pods/train", "max", "1000");

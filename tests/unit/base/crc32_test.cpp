@@ -10,7 +10,7 @@ namespace base_crc32_test {
 
 using namespace hasten;
 
-TEST_CASE("crc32: the check values of the catalogue of checksums") {
+TEST_CASE("crc32: both checksums have the published check values") {
   CHECK(crc32("") == 0);
   CHECK(crc32c("") == 0);
   CHECK(crc32("123456789") == 0xCBF43926);

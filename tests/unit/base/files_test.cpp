@@ -183,7 +183,7 @@ TEST_CASE("files: committing over a folder is refused, or replaces it if request
   write_file_atomically(staged.path() / "new", "2");
   CHECK(code_of([&] { staged.commit(); }) == "io.exists");
   CHECK(read_file(target / "old") == "1");
-  staged.commit(Existing::replace);
+  staged.commit(OverwritePolicy::replace);
   CHECK(read_file(target / "new") == "2");
   CHECK_FALSE(fs::exists(target / "old"));
   CHECK(count_entries(scratch.path()) == 1);
@@ -224,7 +224,7 @@ TEST_CASE("files: the staged folder of a living process is not abandoned, howeve
   CHECK(fs::exists(staged.path()));
 }
 
-TEST_CASE("files: a process number alone proves nothing, because a later process may reuse it") {
+TEST_CASE("files: the staged folder of an earlier process with the same PID is abandoned") {
   TemporaryDirectory scratch;
   const StagedDirectory staged(scratch.path() / "c");
   const std::string name = staged.path().filename().string();

@@ -36,12 +36,12 @@ std::string refusal(const std::string& text, const JsonRules& rules = {}) {
 TEST_CASE("strict JSON: depth is limited before a value is made") {
   CHECK(refusal(nested(1001)) == "none");
   CHECK(refusal(nested(1002)) == "a list or an object inside of more than 1000 others");
-  CHECK(refusal(nested(3), {.deepest = 2}) == "none");
-  CHECK(refusal(nested(4), {.deepest = 2}) == "a list or an object inside of more than 2 others");
+  CHECK(refusal(nested(3), {.max_depth = 2}) == "none");
+  CHECK(refusal(nested(4), {.max_depth = 2}) == "a list or an object inside of more than 2 others");
   CHECK(refusal(std::string(10'000'000, '[')) ==
         "a list or an object inside of more than 1000 others");
   // Brackets in strings do not count as depth, even after an escaped quote.
-  CHECK(refusal("[\"\\\"[[[[\", \"]\", {\"[\": 1}]", {.deepest = 1}) == "none");
+  CHECK(refusal("[\"\\\"[[[[\", \"]\", {\"[\": 1}]", {.max_depth = 1}) == "none");
 }
 
 TEST_CASE("strict JSON: equal keys, other encodings and damage are refused with their place") {
@@ -83,25 +83,25 @@ TEST_CASE("strict JSON: an object whose order is kept has at most 10,000 keys") 
                        "more than 10000 keys in one object", JsonError);
 }
 
-TEST_CASE("strict JSON: a text that is refused is a discarded value on request") {
+TEST_CASE("strict JSON: parse_json_or_discard returns a discarded value for invalid text") {
   CHECK(parse_json_or_discard("[1]") == Json{1});
   CHECK(parse_json_or_discard("[1").is_discarded());
   CHECK(parse_json_or_discard(nested(5000)).is_discarded());
 }
 
-TEST_CASE("strict JSON: a file is read, and one that is too large is refused before") {
+TEST_CASE("strict JSON: a file that is too large is refused before it is read") {
   const TemporaryDirectory folder;
   const auto file = folder.path() / "a.json";
   write_file_atomically(file, "{\"a\": 1}");
   CHECK(read_strict_json(file) == Json{{"a", 1}});
   CHECK(read_json_or_discard(file) == Json{{"a", 1}});
-  std::filesystem::resize_file(file, kLargestJsonFile + 1);  // It is sparse and takes no space.
+  std::filesystem::resize_file(file, kMaxJsonFileBytes + 1);  // It is sparse and takes no space.
   CHECK_THROWS_AS(read_strict_json(file), JsonError);
   CHECK(read_json_or_discard(file).is_discarded());
   CHECK(code_of([&] { read_strict_json(folder.path() / "b.json"); }) == "io.open");
 }
 
-TEST_CASE("strict JSON: whole numbers are those of 64 bits with a sign") {
+TEST_CASE("strict JSON: whole numbers fit into 64 bits with a sign") {
   const auto number = [](const char* text) { return whole_number_in(Json::parse(text)); };
   CHECK(number("7") == 7);
   CHECK(number("-7") == -7);

@@ -45,7 +45,7 @@ TEST_CASE("text: the nearest name counts a swap as one edit and rejects distant 
 }
 
 TEST_CASE(
-    "text: no name is searched for a word of a hostile file that is far longer than all names") {
+    "text: the search for the nearest name is cheap for a word that is far longer than all names") {
   const std::string word(std::size_t{4} << 20, 'a');
   const auto before = test::peak_memory_kib();
   CHECK_FALSE(nearest(word, {"learning_rate", "logging_steps", "seed"}).has_value());
@@ -58,9 +58,9 @@ TEST_CASE("text: a table pads its columns and aligns numbers to the right") {
 }
 
 TEST_CASE("text: thousands are grouped") {
-  CHECK(grouped(14949) == "14,949");
-  CHECK(grouped(-1000000) == "-1,000,000");
-  CHECK(grouped(999) == "999");
+  CHECK(group_thousands(14949) == "14,949");
+  CHECK(group_thousands(-1000000) == "-1,000,000");
+  CHECK(group_thousands(999) == "999");
 }
 
 }  // namespace base_text_test

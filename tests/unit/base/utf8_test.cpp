@@ -6,7 +6,7 @@ namespace base_utf8_test {
 
 using namespace hasten;
 
-TEST_CASE("every code point is decoded as it was encoded, from both ends") {
+TEST_CASE("utf8: every code point is decoded as it was encoded, forwards and backwards") {
   for (char32_t c = 0; c < 0x110000; ++c) {
     if (c >= 0xD800 && c < 0xE000) continue;
     std::string text;
@@ -18,7 +18,7 @@ TEST_CASE("every code point is decoded as it was encoded, from both ends") {
   }
 }
 
-TEST_CASE("each longest start of a character, and each stray byte, becomes one U+FFFD") {
+TEST_CASE("utf8: each incomplete sequence and each stray byte becomes one U+FFFD") {
   const std::string bad = "\xEF\xBF\xBD";
   CHECK(repair_utf8("a\x80z") == "a" + bad + "z");                  // has no start byte
   CHECK(repair_utf8("\xC0\xAF") == bad + bad);                      // overlong
@@ -32,7 +32,7 @@ TEST_CASE("each longest start of a character, and each stray byte, becomes one U
   CHECK(repair_utf8("caf\u00e9 \u4e2d \U0001f600") == "caf\u00e9 \u4e2d \U0001f600");
 }
 
-TEST_CASE("invalid bytes are found at any position") {
+TEST_CASE("utf8: invalid bytes are found at any position") {
   for (std::size_t length = 0; length < 40; ++length) {
     std::string text(length, 'x');
     CHECK(is_utf8(text));
@@ -46,7 +46,7 @@ TEST_CASE("invalid bytes are found at any position") {
   }
 }
 
-TEST_CASE("characters are counted, not bytes") {
+TEST_CASE("utf8: code points are counted, not bytes") {
   CHECK(code_point_count("") == 0);
   CHECK(code_point_count("a\u00e9\u4e2d\U0001f600") == 4);
 }

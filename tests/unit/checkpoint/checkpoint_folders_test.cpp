@@ -177,7 +177,7 @@ TEST_CASE("checkpoints: a folder with other files is never replaced") {
   CHECK(read_file(folder.path() / "work" / "thesis.tex") == "text");
 }
 
-TEST_CASE("checkpoints: damaged ones are set aside and named, and the one before is used") {
+TEST_CASE("checkpoints: damaged ones are renamed and reported, and the one before is used") {
   const Checkpoints run({10, 20, 30, 40});
   const fs::path& folder = run.folder.path();
   write_file_atomically(folder / "checkpoint-40" / "trainer_state.json", "changed");
@@ -206,25 +206,25 @@ TEST_CASE("checkpoints: damaged ones are set aside and named, and the one before
 }
 
 // While an object of this class exists, the process cannot open any file.
-class NoFileCanBeOpened {
+class OpenFilesBlocker {
  public:
-  NoFileCanBeOpened() {
+  OpenFilesBlocker() {
     getrlimit(RLIMIT_NOFILE, &before_);
     const rlimit none{.rlim_cur = 0, .rlim_max = before_.rlim_max};
     setrlimit(RLIMIT_NOFILE, &none);
   }
-  ~NoFileCanBeOpened() { setrlimit(RLIMIT_NOFILE, &before_); }
+  ~OpenFilesBlocker() { setrlimit(RLIMIT_NOFILE, &before_); }
 
  private:
   rlimit before_{};
 };
 
-TEST_CASE("checkpoints: a folder that cannot be listed is not one without checkpoints") {
+TEST_CASE("checkpoints: a folder that cannot be listed is an error, not an empty list") {
   const Checkpoints run({10, 20});
   const fs::path& folder = run.folder.path();
   std::vector<std::string> codes;
   {
-    const NoFileCanBeOpened limit;
+    const OpenFilesBlocker limit;
     codes = {code_of([&] { checkpoints(folder); }),
              code_of([&] { last_checkpoint(folder); }),
              code_of([&] { recover_last_checkpoint(folder, [](const std::string&) {}); }),
@@ -260,7 +260,7 @@ TEST_CASE("checkpoints: one whose file cannot be opened is not damaged") {
   CHECK(last_checkpoint(folder).filename() == "checkpoint-20");
 }
 
-TEST_CASE("checkpoints: rotation orders by number, not by time, and has its own series") {
+TEST_CASE("checkpoints: rotation orders by number, not by time, and ignores other prefixes") {
   const Checkpoints run({100, 20, 3});  // written in this order
   fs::create_directory(run.folder.path() / "checkpoint_1");
   rotate_checkpoints(run.folder.path(), {.limit = 1});

@@ -95,7 +95,7 @@ TEST_CASE("hash chain: every changed bit of a line is found, and a line that is 
   CHECK(code_of([&] { read_hash_chain(file); }) == "checkpoint.broken-chain");
 }
 
-TEST_CASE("hash chain: a tensor's hash follows from its type, shape and values alone") {
+TEST_CASE("hash chain: a tensor's hash depends only on its type, shape and values") {
   const at::Tensor matrix = at::arange(6, at::kFloat).view({2, 3});
   const auto hash = [](const at::Tensor& tensor) { return tensor_hashes({{"t", tensor}}).at("t"); };
   CHECK(hash(matrix) == hash(matrix.t().contiguous().t()));
@@ -108,7 +108,7 @@ TEST_CASE("hash chain: a tensor's hash follows from its type, shape and values a
   }
 }
 
-TEST_CASE("hash chain: two runs part at the first different step, with the tensor's name") {
+TEST_CASE("hash chain: the comparison of two runs names the first different step and tensor") {
   const TemporaryDirectory folder;
   const fs::path a = folder.path() / "a", b = folder.path() / "b";
   HashChain chain = three_links();

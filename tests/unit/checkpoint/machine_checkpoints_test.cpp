@@ -15,12 +15,12 @@
 #include "hasten/checkpoint/checkpoint_folders.h"
 #include "hasten/checkpoint/manifest.h"
 #include "hasten/process/notebook_launcher.h"
-#include "unit/prepare/forked.h"
+#include "unit/prepare/multiprocess_checks.h"
 
 namespace checkpoint_machine_checkpoints_test {
 
 using namespace hasten;
-using namespace hasten::forked;
+using namespace hasten::multiprocess_checks;
 namespace fs = std::filesystem;
 
 namespace {
@@ -36,8 +36,8 @@ void write_checkpoint(const fs::path& folder, int step, const std::string& save)
 }
 
 // One of the two processes on one of the two machines.
-struct OfMachine {
-  explicit OfMachine(const fs::path& all)
+struct MachineProcess {
+  explicit MachineProcess(const fs::path& all)
       : group(accelerator.group()),
         writes(group.rank() % 2 == 0),
         folder(all / kMachines[static_cast<std::size_t>(group.rank() / 2)]) {}
@@ -64,10 +64,10 @@ struct OfMachine {
   std::vector<std::string> reports;
 };
 
-void on_two_machines(const fs::path& all, const std::function<void(OfMachine&)>& run) {
+void on_two_machines(const fs::path& all, const std::function<void(MachineProcess&)>& run) {
   notebook_launcher(
       [&] {
-        OfMachine machine(all);
+        MachineProcess machine(all);
         run(machine);
       },
       {.num_processes = 4});
@@ -75,7 +75,7 @@ void on_two_machines(const fs::path& all, const std::function<void(OfMachine&)>&
 
 void require_newest(const fs::path& all, const std::string& checkpoint, std::size_t reports,
                     const std::string& report = "") {
-  on_two_machines(all, [&](OfMachine& machine) {
+  on_two_machines(all, [&](MachineProcess& machine) {
     const std::string found = machine.newest();
     require(found == machine.own(checkpoint), found);
     require(machine.reports.size() == reports, str(machine.reports.size(), " reports"));
@@ -88,7 +88,7 @@ void require_newest(const fs::path& all, const std::string& checkpoint, std::siz
 
 TEST_CASE("machine checkpoints: the newest save that all machines have is used") {
   const TemporaryDirectory all;
-  on_two_machines(all.path(), [](OfMachine& machine) {
+  on_two_machines(all.path(), [](MachineProcess& machine) {
     require(machine.newest() == "none", "a checkpoint was found");
     const std::string path = path_of_writer(
         machine.group, machine.writes ? machine.folder.filename().string() : std::string());
@@ -104,7 +104,7 @@ TEST_CASE("machine checkpoints: the newest save that all machines have is used")
   require_newest(all.path(), "checkpoint-20", 1, "checkpoint of step 30 of machine 1 (rank 2");
 }
 
-TEST_CASE("machine checkpoints: the ranks of a machine need not follow each other") {
+TEST_CASE("machine checkpoints: the ranks of a machine need not be consecutive") {
   notebook_launcher(
       [] {
         const Accelerator accelerator({.cpu = true});
@@ -120,7 +120,7 @@ TEST_CASE("machine checkpoints: the ranks of a machine need not follow each othe
       {.num_processes = 4});
 }
 
-TEST_CASE("machine checkpoints: a damaged one is set aside on its machine, and none uses it") {
+TEST_CASE("machine checkpoints: a damaged one is renamed on its machine, and no machine uses it") {
   const TemporaryDirectory all;
   for (const std::string& machine : kMachines) {
     write_checkpoint(all.path() / machine, 10, "first");
@@ -140,7 +140,7 @@ TEST_CASE("machine checkpoints: folders of one step from two saves are not one c
     write_checkpoint(all.path() / machine, 20, "save of " + machine);
   }
   require_newest(all.path(), "checkpoint-10", 1, "checkpoint of step 20 of machine 0");
-  on_two_machines(all.path(), [](OfMachine& machine) {
+  on_two_machines(all.path(), [](MachineProcess& machine) {
     const auto load = [&](const char* name) {
       try {
         return common_checkpoint(machine.group, machine.writes, machine.folder / name).string();
@@ -156,7 +156,7 @@ TEST_CASE("machine checkpoints: folders of one step from two saves are not one c
 TEST_CASE("machine checkpoints: a machine without checkpoints is named") {
   const TemporaryDirectory all;
   write_checkpoint(all.path() / "a", 10, "first");
-  on_two_machines(all.path(), [](OfMachine& machine) {
+  on_two_machines(all.path(), [](MachineProcess& machine) {
     const std::string error = machine.newest();
     require(error.find("checkpoint.missing-on-machine") == 0 &&
                 error.find("no checkpoint on machine 1 (rank 2, ") != std::string::npos &&
@@ -164,7 +164,7 @@ TEST_CASE("machine checkpoints: a machine without checkpoints is named") {
             error);
   });
   write_checkpoint(all.path() / "b", 20, "second");
-  on_two_machines(all.path(), [](OfMachine& machine) {
+  on_two_machines(all.path(), [](MachineProcess& machine) {
     const std::string error = machine.newest();
     require(error.find("/a): 10; machine 1") != std::string::npos &&
                 error.find("/b): 20") != std::string::npos,
@@ -174,7 +174,7 @@ TEST_CASE("machine checkpoints: a machine without checkpoints is named") {
 
 TEST_CASE("machine checkpoints: a folder that two machines share is refused") {
   const TemporaryDirectory all;
-  on_two_machines(all.path(), [&](OfMachine& machine) {
+  on_two_machines(all.path(), [&](MachineProcess& machine) {
     require_separate_folders(machine.group, machine.writes, machine.folder);
     try {
       require_separate_folders(machine.group, machine.writes, all.path());

@@ -57,7 +57,7 @@ struct SavedFolder {
 };
 
 // Returns the message of the error that the verification throws, or an empty string.
-std::string complaint(const fs::path& folder) {
+std::string verification_error(const fs::path& folder) {
   try {
     verify_checkpoint(folder);
   } catch (const Error& error) {
@@ -68,7 +68,7 @@ std::string complaint(const fs::path& folder) {
 
 }  // namespace
 
-TEST_CASE("manifest: SHA-256 is that of FIPS 180-4") {
+TEST_CASE("manifest: SHA-256 matches the examples of FIPS 180-4") {
   Sha256 empty, letters;
   CHECK(empty.hex() == "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
   letters.add("a");
@@ -76,7 +76,7 @@ TEST_CASE("manifest: SHA-256 is that of FIPS 180-4") {
   CHECK(letters.hex() == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
 }
 
-TEST_CASE("manifest: XXH3-128 is that of the program xxhsum, for each way of a file's size") {
+TEST_CASE("manifest: XXH3-128 matches the output of xxhsum for files of every size class") {
   // The expected digits are the output of printf '' | xxhsum -H2, and so on.
   CHECK(xxh3_of_text("") == "99aa06d3014798d86001c324468d497f");
   CHECK(xxh3_of_text("abc") == "06b05ab6733a618578af5f94892f3950");
@@ -91,14 +91,14 @@ TEST_CASE("manifest: XXH3-128 is that of the program xxhsum, for each way of a f
   }
 }
 
-TEST_CASE("manifest: a folder as it was written is accepted, with further files in it") {
+TEST_CASE("manifest: an unchanged folder is accepted, also with additional files") {
   const SavedFolder saved;
-  CHECK(complaint(saved.path()).empty());
+  CHECK(verification_error(saved.path()).empty());
   overwrite(saved.path() / "notes.txt", "mine");
   overwrite(saved.path() / "optimizer.pt", "another program's");
-  CHECK(complaint(saved.path()).empty());
+  CHECK(verification_error(saved.path()).empty());
   overwrite(saved.path() / "model-2.safetensors", "");
-  CHECK(complaint(saved.path())
+  CHECK(verification_error(saved.path())
             .find("model-2.safetensors: got a file that the manifest does not "
                   "list") != std::string::npos);
 }
@@ -118,15 +118,15 @@ TEST_CASE("manifest: 600 flipped bits are found, and the file is named") {
       changed[engine() % bytes.size()] ^= static_cast<char>(1 << engine() % 8);
       overwrite(file, changed);
     }
-    const std::string text = complaint(saved.path());
+    const std::string text = verification_error(saved.path());
     if (text.find(file.string() + ": got ") != std::string::npos) ++found;
     overwrite(file, bytes);
   }
   CHECK(found == 600);
-  CHECK(complaint(saved.path()).empty());
+  CHECK(verification_error(saved.path()).empty());
 }
 
-TEST_CASE("manifest: every bit of the manifest itself counts") {
+TEST_CASE("manifest: every changed bit of the manifest itself is found") {
   const SavedFolder saved;
   const fs::path file = saved.path() / kManifestFile;
   const std::string bytes = read_file(file);
@@ -149,8 +149,9 @@ TEST_CASE("manifest: truncation and growth are found, and the sizes are named") 
     std::string changed = bytes;
     changed.resize(size);
     overwrite(file, changed);
-    CHECK(complaint(saved.path()).find(str("got ", size, " bytes, expected 20000 bytes")) !=
-          std::string::npos);
+    CHECK(
+        verification_error(saved.path()).find(str("got ", size, " bytes, expected 20000 bytes")) !=
+        std::string::npos);
   }
   overwrite(file, bytes);
   const fs::path manifest = saved.path() / kManifestFile;
@@ -166,11 +167,12 @@ TEST_CASE("manifest: a missing file is named") {
     const SavedFolder saved;
     fs::remove(saved.path() / name);
     CHECK(code_of([&] { verify_checkpoint(saved.path()); }) == "checkpoint.missing-file");
-    CHECK(complaint(saved.path()).find((saved.path() / name).string()) != std::string::npos);
+    CHECK(verification_error(saved.path()).find((saved.path() / name).string()) !=
+          std::string::npos);
   }
   const SavedFolder saved;
   fs::remove(saved.path() / kManifestFile);
-  CHECK(complaint(saved.path()).find("hasten_manifest.json: got no such file") !=
+  CHECK(verification_error(saved.path()).find("hasten_manifest.json: got no such file") !=
         std::string::npos);
 }
 
@@ -201,13 +203,14 @@ TEST_CASE("manifest: an entry that lacks a key, or has an impossible tensor, is 
     CAPTURE(lines);
     write_entry(folder.path(), lines);
     CHECK(code_of([&] { verify_checkpoint(folder.path()); }) == "checkpoint.manifest");
-    CHECK(complaint(folder.path()).find("that hasten does not write") == std::string::npos);
+    CHECK(verification_error(folder.path()).find("that hasten does not write") ==
+          std::string::npos);
   }
   write_entry(folder.path(), tensor("0", "1"));
   CHECK(code_of([&] { verify_checkpoint(folder.path()); }) == "checkpoint.missing-file");
 }
 
-TEST_CASE("manifest: slices are those of tensors that the file has, and lie inside of them") {
+TEST_CASE("manifest: a slice must belong to a tensor of the file and lie inside it") {
   const TemporaryDirectory folder;
   save_safetensors(folder.path() / "model.safetensors", {{"w", at::ones({2, 3})}});
   const auto code_for = [&](const std::string& name, const TensorSlice& slice) {
@@ -224,12 +227,12 @@ TEST_CASE("manifest: slices are those of tensors that the file has, and lie insi
   CHECK(code_for("w", {.shape = {kHuge, kHuge}, .offset = {0, 0}}) == "checkpoint.slice");
 }
 
-TEST_CASE("manifest: a symbolic link to itself is no file of a checkpoint") {
+TEST_CASE("manifest: a symbolic link to itself is not a file of a checkpoint") {
   const SavedFolder saved;
   fs::create_symlink("loop", saved.path() / "loop");
-  CHECK(complaint(saved.path()).empty());
+  CHECK(verification_error(saved.path()).empty());
   fs::create_symlink("loop.safetensors", saved.path() / "loop.safetensors");
-  CHECK(complaint(saved.path()).empty());
+  CHECK(verification_error(saved.path()).empty());
   fs::remove(saved.path() / "model.safetensors");
   fs::create_symlink("model.safetensors", saved.path() / "model.safetensors");
   CHECK(code_of([&] { verify_checkpoint(saved.path()); }) == "checkpoint.missing-file");
@@ -247,10 +250,11 @@ TEST_CASE("manifest: a newer version is refused by its number") {
     overwrite(folder.path() / kManifestFile, "{\n" + whole + "\n}\n");
   };
   write("  \"files\": {},\n  \"version\": 1");
-  CHECK(complaint(folder.path()).empty());
+  CHECK(verification_error(folder.path()).empty());
   write("  \"files\": {},\n  \"version\": 7");
   CHECK(code_of([&] { verify_checkpoint(folder.path()); }) == "checkpoint.newer-version");
-  CHECK(complaint(folder.path()).find("got version 7, expected at most 3") != std::string::npos);
+  CHECK(verification_error(folder.path()).find("got version 7, expected at most 3") !=
+        std::string::npos);
   write("  \"files\": {},\n  \"version\": 18446744073709551615");
   CHECK(code_of([&] { verify_checkpoint(folder.path()); }) == "checkpoint.newer-version");
   for (const std::string number : {"-1", "0"}) {
@@ -263,7 +267,7 @@ TEST_CASE("manifest: a newer version is refused by its number") {
     CAPTURE(number);
     write(str("  \"files\": {},\n  \"version\": ", number));
     CHECK(code_of([&] { verify_checkpoint(folder.path()); }) == "checkpoint.manifest");
-    CHECK(complaint(folder.path()).find("got a number that is not") != std::string::npos);
+    CHECK(verification_error(folder.path()).find("got a number that is not") != std::string::npos);
   }
   // A manifest with a wrong checksum is damaged, even if it has a newer version.
   overwrite(folder.path() / kManifestFile,
@@ -272,7 +276,7 @@ TEST_CASE("manifest: a newer version is refused by its number") {
   write(
       "  \"files\": {\n    \"../x\": {\n      \"bytes\": 0,\n      \"sha256\": \"\"\n    }\n  },\n"
       "  \"version\": 1");
-  CHECK(complaint(folder.path()).find("outside of the folder: ../x") != std::string::npos);
+  CHECK(verification_error(folder.path()).find("outside of the folder: ../x") != std::string::npos);
   overwrite(folder.path() / kManifestFile, std::string(200'000, '['));
   CHECK(code_of([&] { verify_checkpoint(folder.path()); }) == "checkpoint.manifest");
 }
@@ -303,11 +307,11 @@ TEST_CASE("manifest: a changed bit is reported with the file and the tensor") {
     changed[at] ^= static_cast<char>(1 << at % 8);
     overwrite(file, changed);
     const std::string expected = file.string() + ", " + part_of(at) + ": got XXH3-128";
-    if (complaint(folder.path()).find(expected) != std::string::npos) ++named;
+    if (verification_error(folder.path()).find(expected) != std::string::npos) ++named;
   }
   CHECK(named == bytes.size());
   overwrite(file, bytes.substr(0, data + 60));
-  CHECK(complaint(folder.path()).find(", tensor \"a.weight\": got ") != std::string::npos);
+  CHECK(verification_error(folder.path()).find(", tensor \"a.weight\": got ") != std::string::npos);
 }
 
 TEST_CASE("manifest: it describes every tensor, and version 1 is still read") {
@@ -329,12 +333,13 @@ TEST_CASE("manifest: it describes every tensor, and version 1 is still read") {
   sum.add(files + version);
   overwrite(folder.path() / kManifestFile,
             files + "  \"manifest_sha256\": \"" + sum.hex() + "\",\n" + version);
-  CHECK(complaint(folder.path()).empty());
+  CHECK(verification_error(folder.path()).empty());
   overwrite(folder.path() / "model.safetensors", "x");
-  CHECK(complaint(folder.path()).find("model.safetensors: got 1 bytes") != std::string::npos);
+  CHECK(verification_error(folder.path()).find("model.safetensors: got 1 bytes") !=
+        std::string::npos);
 }
 
-TEST_CASE("manifest: slices of several files are put together, and must cover a tensor once") {
+TEST_CASE("manifest: slices of several files are merged, and must cover a tensor once") {
   const TemporaryDirectory folder, out;
   const at::Tensor whole = at::arange(60, at::kFloat).view({10, 6});
   const auto write = [&](std::int64_t rows) {

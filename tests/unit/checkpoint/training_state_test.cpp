@@ -142,7 +142,7 @@ TEST_CASE("training state: a missing or damaged file is an error, never a fresh 
   }
 }
 
-TEST_CASE("training state: a number of the position that no 64 bits hold is refused") {
+TEST_CASE("training state: a number of the position that does not fit into 64 bits is refused") {
   const TemporaryDirectory folder;
   const Training training;
   AdamW adamw(training.parameters());

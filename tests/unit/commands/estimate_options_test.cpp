@@ -9,7 +9,7 @@ using namespace hasten::test;
 
 namespace {
 
-EstimateConfiguration parsed(const std::vector<std::string>& words) {
+EstimateConfiguration parse_words(const std::vector<std::string>& words) {
   return parse_estimate(words, {});
 }
 
@@ -26,30 +26,30 @@ TEST_CASE("estimate options: a flag without a value does not consume the model a
   for (const std::vector<std::string>& words : lines) {
     CAPTURE(words[0]);
     CAPTURE(words[1]);
-    const EstimateConfiguration run = parsed(words);
+    const EstimateConfiguration run = parse_words(words);
     CHECK(run.train.options.model == "bert-base");
     CHECK(run.train.arguments.bf16);
   }
 }
 
 TEST_CASE("estimate options: short names stand for options of hasten train") {
-  const EstimateConfiguration run =
-      parsed({"bert-base", "--batch=4", "--seq", "64", "--optim", "adamw", "--precision", "bf16"});
+  const EstimateConfiguration run = parse_words(
+      {"bert-base", "--batch=4", "--seq", "64", "--optim", "adamw", "--precision", "bf16"});
   CHECK(run.train.arguments.per_device_train_batch_size == 4);
   CHECK(run.train.options.dummy_length == 64);
   CHECK(run.train.options.max_length == 64);
   CHECK(run.train.arguments.optim == OptimizerName::adamw_torch_fused);
   CHECK(run.train.arguments.bf16);
-  CHECK(parsed({"bert-base", "--optim=sgd"}).train.arguments.optim == OptimizerName::sgd);
-  CHECK_FALSE(parsed({"bert-base", "--precision=no"}).train.arguments.bf16);
+  CHECK(parse_words({"bert-base", "--optim=sgd"}).train.arguments.optim == OptimizerName::sgd);
+  CHECK_FALSE(parse_words({"bert-base", "--precision=no"}).train.arguments.bf16);
   // If an option is given under its short and its long name, the last one counts.
   const Words last = {"bert-base", "--batch=4", "--per_device_train_batch_size=8"};
-  CHECK(parsed(last).train.arguments.per_device_train_batch_size == 8);
+  CHECK(parse_words(last).train.arguments.per_device_train_batch_size == 8);
 }
 
 TEST_CASE("estimate options: a wrong value is reported under the name that was used") {
   const auto error = [](const char* flag) {
-    return error_of([&] { parsed({"bert-base", flag}); }).text;
+    return error_of([&] { parse_words({"bert-base", flag}); }).text;
   };
   CHECK(error("--batch=0") == "--batch: got '0', expected a whole number of at least 1");
   CHECK(error("--precision=fp8") == "--precision: got 'fp8', expected one of fp32, bf16, fp16");
@@ -58,12 +58,12 @@ TEST_CASE("estimate options: a wrong value is reported under the name that was u
   CHECK(error("--bath=4") == "unknown argument --bath. Hint: did you mean --batch?");
 }
 
-TEST_CASE("estimate options: what is measured runs on the CPU or on this machine's GPU") {
+TEST_CASE("estimate options: a measurement runs on the CPU or on this machine's GPU") {
   const auto code = [](const std::vector<std::string>& words) {
-    return error_of([&] { (void)parsed(words); }).code;
+    return error_of([&] { (void)parse_words(words); }).code;
   };
-  CHECK(parsed({"bert-base", "--measure"}).device == "cpu");
-  CHECK(parsed({"bert-base", "--measure", "--device", "cuda"}).device == "cuda");
+  CHECK(parse_words({"bert-base", "--measure"}).device == "cpu");
+  CHECK(parse_words({"bert-base", "--measure", "--device", "cuda"}).device == "cuda");
   CHECK(code({"bert-base", "--device", "cuda"}) == "config.unknown-device");
   CHECK(code({"bert-base", "--measure", "--device", "cuda:h200"}) == "config.contradiction");
   CHECK(code({"bert-base", "--measure", "--device", "cuda", "--what_if"}) ==

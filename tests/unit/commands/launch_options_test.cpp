@@ -17,8 +17,8 @@ using namespace hasten;
 
 namespace {
 
-LaunchConfiguration parsed(const std::vector<std::string>& words,
-                           const config::Environment& environment = {}) {
+LaunchConfiguration parse_words(const std::vector<std::string>& words,
+                                const config::Environment& environment = {}) {
   return parse_launch(words, environment);
 }
 
@@ -26,7 +26,7 @@ LaunchConfiguration parsed(const std::vector<std::string>& words,
 std::string refusal(const std::vector<std::string>& words,
                     const config::Environment& environment = {}) {
   try {
-    parsed(words, environment);
+    parse_words(words, environment);
   } catch (const ConfigError& error) {
     CHECK(error.exit_code() == 2);
     return error.what();
@@ -51,7 +51,7 @@ std::vector<std::string> invalid_values(const config::Option& option) {
 }
 
 std::string upper(std::string word) {
-  for (char& letter : word) letter = static_cast<char>(std::toupper(letter));
+  for (char& character : word) character = static_cast<char>(std::toupper(character));
   return word;
 }
 
@@ -60,32 +60,34 @@ std::string misspelt(const std::string& name) { return name.substr(0, name.size(
 }  // namespace
 
 TEST_CASE("launch options: the program begins at the first word that belongs to no option") {
-  const auto run = parsed({"-n", "4", "--quiet", "--log_dir=logs", "./train", "-n", "7", "--x"});
+  const auto run =
+      parse_words({"-n", "4", "--quiet", "--log_dir=logs", "./train", "-n", "7", "--x"});
   CHECK(run.options.num_processes == 4);
   CHECK(run.options.quiet);
   CHECK(run.options.log_dir == "logs");
   CHECK(run.program == std::vector<std::string>{"./train", "-n", "7", "--x"});
   for (const char* no : {"false", "no", "off", "0", "N"}) {
-    const auto run = parsed({"--quiet", no, "p"});
+    const auto run = parse_words({"--quiet", no, "p"});
     CHECK(run.program == std::vector<std::string>{"p"});
     CHECK_FALSE(run.options.quiet);
   }
-  CHECK(parsed({"--encrypt", "none", "p"}).program == std::vector<std::string>{"p"});
-  CHECK(parsed({"-n", "2", "--", "-odd-name"}).program == std::vector<std::string>{"-odd-name"});
-  CHECK(parsed({"--num-processes", "3", "p"}).options.num_processes == 3);
+  CHECK(parse_words({"--encrypt", "none", "p"}).program == std::vector<std::string>{"p"});
+  CHECK(parse_words({"-n", "2", "--", "-odd-name"}).program ==
+        std::vector<std::string>{"-odd-name"});
+  CHECK(parse_words({"--num-processes", "3", "p"}).options.num_processes == 3);
 }
 
 TEST_CASE("launch options: a flag overrides the environment, which overrides files") {
   const TemporaryDirectory folder;
   const std::string file = (folder.path() / "launch.yaml").string();
   write_file_atomically(file, "num_processes: 2\nmax_restarts: 5\nmixed_precision: bf16\n");
-  const auto run = parsed({"--config_file", file, "-n", "4", "p"},
-                          {{"HASTEN_MAX_RESTARTS", "6"}, {"HASTEN_NUM_PROCESSES", "3"}});
+  const auto run = parse_words({"--config_file", file, "-n", "4", "p"},
+                               {{"HASTEN_MAX_RESTARTS", "6"}, {"HASTEN_NUM_PROCESSES", "3"}});
   CHECK(run.options.num_processes == 4);
   CHECK(run.options.max_restarts == 6);
-  CHECK(run.options.mixed_precision == LaunchPrecision::bf16);
+  CHECK(run.options.mixed_precision == Precision::bf16);
   // An environment variable may name the file.
-  CHECK(parsed({"p"}, {{"HASTEN_CONFIG_FILE", file}}).options.max_restarts == 5);
+  CHECK(parse_words({"p"}, {{"HASTEN_CONFIG_FILE", file}}).options.max_restarts == 5);
 }
 
 TEST_CASE("launch options: an invalid name or value is named, whatever its source") {
@@ -133,10 +135,11 @@ TEST_CASE("launch options: an invalid name or value is named, whatever its sourc
 }
 
 TEST_CASE("launch options: tee and redirects accept only maps of ranks to outputs") {
-  CHECK(parsed({"-t", "3", "--log_dir", "l", "p"}).options.tee == "3");
-  CHECK(parsed({"-r", "0:1,3:2", "--log-dir", "l", "p"}).options.redirects == "0:1,3:2");
-  CHECK(parsed({"--tee=0", "--redirects", "1:0", "p"}).options.tee == "0");  // no output is kept
-  CHECK(parsed({"p"}, {{"HASTEN_TEE", "1"}, {"HASTEN_LOG_DIR", "l"}}).options.tee == "1");
+  CHECK(parse_words({"-t", "3", "--log_dir", "l", "p"}).options.tee == "3");
+  CHECK(parse_words({"-r", "0:1,3:2", "--log-dir", "l", "p"}).options.redirects == "0:1,3:2");
+  CHECK(parse_words({"--tee=0", "--redirects", "1:0", "p"}).options.tee ==
+        "0");  // no output is kept
+  CHECK(parse_words({"p"}, {{"HASTEN_TEE", "1"}, {"HASTEN_LOG_DIR", "l"}}).options.tee == "1");
   for (const char* option : {"--tee", "--redirects", "-t", "-r"}) {
     for (const char* wrong :
          {"4", "-1", "x", "3,1", "0:4", "0:", ":1", "0:1,", ",", "0:1,0:2", "1.0", "0:1:2", "-1:1",
@@ -153,30 +156,31 @@ TEST_CASE("launch options: tee and redirects accept only maps of ranks to output
 }
 
 TEST_CASE("launch options: torchrun's names work, with dashes or underscores") {
-  const auto run = parsed({"--nnodes=2", "--nproc-per-node=4", "--node-rank=1", "--master-addr",
-                           "10.0.0.1", "--master_port", "29501", "p", "--node_rank", "x"},
-                          {{"HASTEN_JOB_TOKEN", "0123456789abcdef0123456789abcdef"}});
+  const auto run =
+      parse_words({"--nnodes=2", "--nproc-per-node=4", "--node-rank=1", "--master-addr", "10.0.0.1",
+                   "--master_port", "29501", "p", "--node_rank", "x"},
+                  {{"HASTEN_JOB_TOKEN", "0123456789abcdef0123456789abcdef"}});
   CHECK(run.machines.rank == 1);
   CHECK(run.machines.host == "10.0.0.1");
   CHECK(run.machines.port == 29501);
   CHECK(run.options.nproc_per_node == 4);
   CHECK(run.program == std::vector<std::string>{"p", "--node_rank", "x"});
   CHECK(run.notices.empty());
-  const auto elastic = parsed({"--nnodes", "1:2", "--rdzv-endpoint", "h:1", "--rdzv-backend",
-                               "c10d", "--rdzv-id", "7", "--max-restarts", "3", "p"},
-                              {{"HASTEN_JOB_TOKEN", "0123456789abcdef0123456789abcdef"}});
+  const auto elastic = parse_words({"--nnodes", "1:2", "--rdzv-endpoint", "h:1", "--rdzv-backend",
+                                    "c10d", "--rdzv-id", "7", "--max-restarts", "3", "p"},
+                                   {{"HASTEN_JOB_TOKEN", "0123456789abcdef0123456789abcdef"}});
   CHECK(elastic.machines.port == 1);
   CHECK(elastic.options.rdzv_id == "7");
   CHECK(elastic.options.max_restarts == 3);
-  CHECK(!parsed({"--standalone", "--nproc-per-node", "2", "p"}).machines.has_several());
+  CHECK(!parse_words({"--standalone", "--nproc-per-node", "2", "p"}).machines.has_several());
   CHECK(refusal({"--standalone", "--nnodes", "2", "p"}).find("standalone with 2 machines") == 0);
   CHECK(refusal({"--standalone", "--nnodes", "1:3", "p"}).find("standalone with 3 machines") == 0);
   CHECK(refusal({"--node-rank", "x", "p"}).find("--machine_rank: got 'x'") == 0);
 }
 
-TEST_CASE("launch options: a word may set the number of processes") {
+TEST_CASE("launch options: nproc_per_node accepts gpu, cpu and auto") {
   const auto count = [](const char* word) {
-    return parsed({"--nproc_per_node", word, "p"}).options.nproc_per_node.value_or(0);
+    return parse_words({"--nproc_per_node", word, "p"}).options.nproc_per_node.value_or(0);
   };
   CHECK(count("cpu") >= 1);
   const std::size_t gpus = config::installed_gpus().size();
@@ -200,7 +204,7 @@ TEST_CASE("launch options: Kubeflow's variables are weaker than hasten's, strong
     environment[name] = value;
     return environment;
   };
-  const auto run = parsed({"p"}, fixed);
+  const auto run = parse_words({"p"}, fixed);
   CHECK(run.machines.max_count == 2);
   CHECK(run.machines.rank == 1);
   CHECK(run.machines.host == "h");
@@ -211,27 +215,27 @@ TEST_CASE("launch options: Kubeflow's variables are weaker than hasten's, strong
   for (const auto& value : run.values) {
     if (value.name == "machine_rank") CHECK(config::to_text(value.origin) == "PET_NODE_RANK");
   }
-  const auto elastic = parsed({"p"}, {{"HASTEN_JOB_TOKEN", token},
-                                      {"PET_NNODES", "1:4"},
-                                      {"PET_RDZV_ENDPOINT", "train-0:23456"},
-                                      {"PET_RDZV_BACKEND", "c10d"},
-                                      {"PET_RDZV_ID", "train"},
-                                      {"PET_NPROC_PER_NODE", "auto"}});
+  const auto elastic = parse_words({"p"}, {{"HASTEN_JOB_TOKEN", token},
+                                           {"PET_NNODES", "1:4"},
+                                           {"PET_RDZV_ENDPOINT", "train-0:23456"},
+                                           {"PET_RDZV_BACKEND", "c10d"},
+                                           {"PET_RDZV_ID", "train"},
+                                           {"PET_NPROC_PER_NODE", "auto"}});
   CHECK(elastic.machines.min_count == 1);
   CHECK(elastic.machines.port == 23456);
   CHECK(elastic.options.nproc_per_node.value_or(0) >= 1);
   // Stronger sources override a value, under the same name or a different one.
-  CHECK(parsed({"p"}, with(fixed, "HASTEN_MAX_RESTARTS", "7")).options.max_restarts == 7);
-  CHECK(parsed({"--num_machines", "3", "p"}, fixed).machines.max_count == 3);
-  CHECK(parsed({"--rdzv_endpoint", "g:1", "p"}, fixed).machines.host == "g");
-  CHECK(parsed({"-n", "6", "p"}, fixed).options.num_processes == 6);
-  CHECK_FALSE(parsed({"-n", "6", "p"}, fixed).options.nproc_per_node.has_value());
+  CHECK(parse_words({"p"}, with(fixed, "HASTEN_MAX_RESTARTS", "7")).options.max_restarts == 7);
+  CHECK(parse_words({"--num_machines", "3", "p"}, fixed).machines.max_count == 3);
+  CHECK(parse_words({"--rdzv_endpoint", "g:1", "p"}, fixed).machines.host == "g");
+  CHECK(parse_words({"-n", "6", "p"}, fixed).options.num_processes == 6);
+  CHECK_FALSE(parse_words({"-n", "6", "p"}, fixed).options.nproc_per_node.has_value());
   // A configuration file is a weaker source and overrides nothing.
   const TemporaryDirectory folder;
   const std::string file = (folder.path() / "launch.yaml").string();
   write_file_atomically(file,
                         "num_machines: 1\nnum_processes: 1\nmachine_rank: 0\nmax_restarts: 9\n");
-  const auto over = parsed({"--config_file", file, "p"}, fixed);
+  const auto over = parse_words({"--config_file", file, "p"}, fixed);
   CHECK(over.machines.max_count == 2);
   CHECK(over.machines.rank == 1);
   CHECK(over.options.max_restarts == 3);

@@ -8,16 +8,16 @@ using namespace hasten;
 using namespace hasten::test;
 
 TEST_CASE("lora options: without a rank there is no adapter") {
-  const TrainConfiguration run = parse_more({});
+  const TrainConfiguration run = parse_with_model({});
   CHECK(run.options.lora_r == 0);
   CHECK(lora_options_of(run.options).r == 0);
 }
 
-TEST_CASE("lora options: they are those of LoraOptions, and the task names the head") {
+TEST_CASE("lora options: every field of LoraOptions is set, and the task determines task_type") {
   const TrainConfiguration run =
-      parse_more({"--lora_r", "4", "--lora_alpha", "32", "--lora_dropout", "0.25",
-                  "--lora_target_modules", "query,key", "--lora_modules_to_save", "pooler",
-                  "--lora_bias", "lora_only", "--use_rslora"});
+      parse_with_model({"--lora_r", "4", "--lora_alpha", "32", "--lora_dropout", "0.25",
+                        "--lora_target_modules", "query,key", "--lora_modules_to_save", "pooler",
+                        "--lora_bias", "lora_only", "--use_rslora"});
   const LoraOptions lora = lora_options_of(run.options);
   CHECK(lora.r == 4);
   CHECK(lora.alpha == 32);
@@ -34,7 +34,9 @@ TEST_CASE("lora options: they are those of LoraOptions, and the task names the h
 }
 
 TEST_CASE("lora options: wrong values and contradictions are refused") {
-  const auto refused = [](const Words& words) { return error_of([&] { parse_more(words); }); };
+  const auto refused = [](const Words& words) {
+    return error_of([&] { parse_with_model(words); });
+  };
   CHECK(refused({"--lora_r", "-1"}).code == "config.out-of-range");
   CHECK(refused({"--lora_r", "8", "--lora_dropout", "1"}).code == "config.out-of-range");
   CHECK(refused({"--lora_r", "eight"}).code == "config.bad-value");
@@ -47,7 +49,7 @@ TEST_CASE("lora options: wrong values and contradictions are refused") {
                                                {"--lora_bias", "all"},
                                                {"--use_rslora"}}) {
     CAPTURE(words.front());
-    const Caught error = refused(words);
+    const CaughtError error = refused(words);
     CHECK(error.code == "config.contradiction");
     CHECK_MESSAGE(contains(error.text, "lora_r is 0, so there is no adapter"), error.text);
   }
@@ -57,7 +59,7 @@ TEST_CASE("lora options: an estimate and a plan count an adapter by its rank, an
   CHECK(parse_estimate({"bert-base", "--lora_r", "8"}, {}).train.options.lora_r == 8);
   CHECK(parse_plan({"bert-base", "--memory", "4GiB", "--lora_r", "8"}, {})
             .step.train.options.lora_r == 8);
-  const Caught error = error_of([] {
+  const CaughtError error = error_of([] {
     parse_estimate({"bert-base", "--lora_adapter", "folder"}, {});
   });
   CHECK(error.code == "config.contradiction");

@@ -53,7 +53,7 @@ TEST_CASE("machines: static machines have fixed ranks") {
   CHECK(machines.port == kRendezvousPort);
 }
 
-TEST_CASE("machines: at an endpoint, ranks are assigned and the number may change") {
+TEST_CASE("machines: a rendezvous at an endpoint assigns ranks and accepts a range of machines") {
   const Machines machines =
       resolve_machines({.nproc_per_node = 2, .nnodes = "2:4", .rdzv_endpoint = "n0:5000"});
   CHECK(machines.min_count == 2);

@@ -9,16 +9,17 @@ using namespace hasten::test;
 
 namespace {
 
-ObserveOptions parsed(const std::string& command, const std::vector<std::string>& words) {
+ObserveOptions parse_words(const std::string& command, const std::vector<std::string>& words) {
   return parse_observe(words, command);
 }
 
 }  // namespace
 
 TEST_CASE("observe options: a value follows a space or an equals sign") {
-  const ObserveOptions spaced = parsed("estimate", {"--steps", "5", "--device", "cpu", "--output",
-                                                    "a=b.json", "--", "./train", "--steps=9"});
-  const ObserveOptions joined = parsed(
+  const ObserveOptions spaced = parse_words(
+      "estimate",
+      {"--steps", "5", "--device", "cpu", "--output", "a=b.json", "--", "./train", "--steps=9"});
+  const ObserveOptions joined = parse_words(
       "estimate", {"--steps=5", "--device=cpu", "--output=a=b.json", "--", "./train", "--steps=9"});
   for (const ObserveOptions& options : {spaced, joined}) {
     CHECK(options.steps == 5);
@@ -26,35 +27,36 @@ TEST_CASE("observe options: a value follows a space or an equals sign") {
     CHECK(options.output == "a=b.json");
     CHECK(options.program == Words{"./train", "--steps=9"});
   }
-  CHECK(parsed("anatomy", {"--html=page.html", "./train"}).output == "page.html");
+  CHECK(parse_words("anatomy", {"--html=page.html", "./train"}).output == "page.html");
 }
 
 TEST_CASE("observe options: the last of the flags for the output and for the device counts") {
-  CHECK(parsed("anatomy", {"./train"}).output == "text");
-  CHECK(parsed("anatomy", {"--html", "page.html", "--json", "./train"}).output == "json");
-  CHECK(parsed("anatomy", {"--json", "--output=a.json", "./train"}).output == "a.json");
-  CHECK(parsed("estimate", {"--tpu=v5e:2x2", "--device=cpu", "--", "./train"}).device == "cpu");
-  CHECK(parsed("anatomy", {"--json", "false", "./train"}).program == Words{"./train"});
+  CHECK(parse_words("anatomy", {"./train"}).output == "text");
+  CHECK(parse_words("anatomy", {"--html", "page.html", "--json", "./train"}).output == "json");
+  CHECK(parse_words("anatomy", {"--json", "--output=a.json", "./train"}).output == "a.json");
+  CHECK(parse_words("estimate", {"--tpu=v5e:2x2", "--device=cpu", "--", "./train"}).device ==
+        "cpu");
+  CHECK(parse_words("anatomy", {"--json", "false", "./train"}).program == Words{"./train"});
 }
 
-TEST_CASE("observe options: a program is required, unless the help is") {
-  CHECK(error_of([] { parsed("anatomy", {"--steps", "2"}); }).code == "config.missing");
-  CHECK(error_of([] { parsed("estimate", {"--"}); }).code == "config.missing");
-  CHECK(parsed("anatomy", {"--help"}).help);
-  CHECK_FALSE(parsed("anatomy", {"./train", "--help"}).help);
+TEST_CASE("observe options: a program is required unless help is requested") {
+  CHECK(error_of([] { parse_words("anatomy", {"--steps", "2"}); }).code == "config.missing");
+  CHECK(error_of([] { parse_words("estimate", {"--"}); }).code == "config.missing");
+  CHECK(parse_words("anatomy", {"--help"}).help);
+  CHECK_FALSE(parse_words("anatomy", {"./train", "--help"}).help);
 }
 
 TEST_CASE("observe options: only names that the command knows are suggested") {
   CHECK(error_of([] {
-          parsed("anatomy", {"--device", "cpu", "./train"});
+          parse_words("anatomy", {"--device", "cpu", "./train"});
         }).text == "unknown argument --device. Hint: --help lists every name");
   CHECK(error_of([] {
-          parsed("anatomy", {"--stops=3", "./train"});
+          parse_words("anatomy", {"--stops=3", "./train"});
         }).text == "unknown argument --stops. Hint: did you mean --steps?");
   CHECK(error_of([] {
-          parsed("estimate", {"--divice", "cpu", "--", "./train"});
+          parse_words("estimate", {"--divice", "cpu", "--", "./train"});
         }).text == "unknown argument --divice. Hint: did you mean --device?");
-  CHECK(error_of([] { parsed("anatomy", {"--steps"}); }).text ==
+  CHECK(error_of([] { parse_words("anatomy", {"--steps"}); }).text ==
         "--steps has no value: expected a whole number of at least 1");
 }
 

@@ -20,7 +20,7 @@ TEST_CASE("plan options: the limit is a number of bytes with a unit") {
   }
 }
 
-TEST_CASE("plan options: they come with those of estimate and train") {
+TEST_CASE("plan options: options of estimate and train are accepted too") {
   const PlanConfiguration run =
       parse_plan({"--memory", "4GiB", "bert-base", "--batch", "32", "--keep_effective_batch",
                   "--use", "bf16", "--learning_rate", "1e-4"},
@@ -40,7 +40,7 @@ TEST_CASE("plan options: a GPU's memory is the limit unless another is named") {
   CHECK_THROWS_AS(parse_plan({"bert-base", "--memory", "1GiB", "--measure"}, {}), ConfigError);
 }
 
-TEST_CASE("plan options: what has no meaning for a plan is refused") {
+TEST_CASE("plan options: options without a meaning for a plan are refused") {
   const auto refused = [](Words words) {
     words.insert(words.begin(), {"bert-base", "--memory", "4GiB"});
     return error_of([&] { parse_plan(words, {}); });
@@ -53,7 +53,7 @@ TEST_CASE("plan options: what has no meaning for a plan is refused") {
                                                {"--mode", "generate"},
                                                {"--tpu", "v5e:2x2"}}) {
     CAPTURE(words.front());
-    const Caught error = refused(words);
+    const CaughtError error = refused(words);
     CHECK(error.code == "config.contradiction");
     CHECK_MESSAGE(contains(error.text, "has no meaning for hasten plan"), error.text);
   }
@@ -64,7 +64,7 @@ TEST_CASE("plan options: what has no meaning for a plan is refused") {
 }
 
 TEST_CASE("plan options: a limit above the GPU's memory is refused") {
-  const Caught error = error_of([] {
+  const CaughtError error = error_of([] {
     parse_plan({"bert-base", "--device", "cuda:t4", "--memory", "16GiB"}, {});
   });
   CHECK(error.code == "config.out-of-range");

@@ -21,7 +21,7 @@ TEST_CASE("hasten plot: runs come before the options") {
   CHECK(parse_plot({"out", "--help"}).help);
 }
 
-TEST_CASE("hasten plot: wrong words are errors") {
+TEST_CASE("hasten plot: invalid arguments are errors") {
   CHECK(code_of([] { parse_plot({}); }) == "config.missing");
   CHECK(code_of([] { parse_plot({"out", "--smoothing", "1"}); }) == "config.out-of-range");
   CHECK(code_of([] { parse_plot({"out", "--smoothin", "0"}); }) == "config.unknown-key");

@@ -13,14 +13,15 @@ using namespace hasten;
 
 namespace {
 
-TestCommand parsed(std::vector<std::string> words, const config::Environment& environment = {}) {
+TestCommand parse_words(std::vector<std::string> words,
+                        const config::Environment& environment = {}) {
   words.insert(words.begin(), "--no_config_file");
   return parse_test(words, environment, {"ranks", "now"});
 }
 
 std::string code_of(std::vector<std::string> words) {
   try {
-    parsed(std::move(words));
+    parse_words(std::move(words));
   } catch (const Error& error) {
     return error.code();
   }
@@ -29,8 +30,9 @@ std::string code_of(std::vector<std::string> words) {
 
 }  // namespace
 
-TEST_CASE("test options: its own options are removed, and launch's keep their order") {
-  const auto run = parsed({"-n", "3", "--timeout", "2.5", "--use_cpu", "--json", "--log_dir=logs"});
+TEST_CASE("test options: options of test are removed, and options of launch keep their order") {
+  const auto run =
+      parse_words({"-n", "3", "--timeout", "2.5", "--use_cpu", "--json", "--log_dir=logs"});
   CHECK(run.options.timeout == 2.5);
   CHECK(run.options.json);
   CHECK(run.launch.options.num_processes == 3);
@@ -38,27 +40,29 @@ TEST_CASE("test options: its own options are removed, and launch's keep their or
   CHECK(run.words == std::vector<std::string>{"--no_config_file=true", "--num_processes=3",
                                               "--use_cpu=true", "--log_dir=logs",
                                               "--max_restarts=0", "--", "ranks", "now"});
-  CHECK(parsed({"--timeout=7", "--json", "false"}).options.timeout == 7);
-  CHECK_FALSE(parsed({"--json", "false"}).options.json);
-  CHECK_FALSE(parsed({"--json", "no"}).options.json);
+  CHECK(parse_words({"--timeout=7", "--json", "false"}).options.timeout == 7);
+  CHECK_FALSE(parse_words({"--json", "false"}).options.json);
+  CHECK_FALSE(parse_words({"--json", "no"}).options.json);
 }
 
-TEST_CASE("test options: without a number there are two processes") {
-  CHECK(parsed({"--use_cpu"}).launch.options.num_processes == 2);
-  CHECK(parsed({"--use_cpu", "-n", "1"}).launch.options.num_processes == 1);
-  CHECK(parsed({"--use_cpu"}, {{"HASTEN_NUM_PROCESSES", "5"}}).launch.options.num_processes == 5);
-  CHECK_FALSE(parsed({"--use_cpu", "--nproc_per_node", "1"}).launch.options.num_processes);
-  CHECK_FALSE(parsed({"--gpu_ids", "0"}).launch.options.num_processes);
-  CHECK_FALSE(parsed({"--tpu"}, {{"TPU_LIBRARY_PATH", "/plugin.so"}})  // one process for each chip
-                  .launch.options.num_processes);
+TEST_CASE("test options: the default number of processes is two") {
+  CHECK(parse_words({"--use_cpu"}).launch.options.num_processes == 2);
+  CHECK(parse_words({"--use_cpu", "-n", "1"}).launch.options.num_processes == 1);
+  CHECK(parse_words({"--use_cpu"}, {{"HASTEN_NUM_PROCESSES", "5"}}).launch.options.num_processes ==
+        5);
+  CHECK_FALSE(parse_words({"--use_cpu", "--nproc_per_node", "1"}).launch.options.num_processes);
+  CHECK_FALSE(parse_words({"--gpu_ids", "0"}).launch.options.num_processes);
+  CHECK_FALSE(
+      parse_words({"--tpu"}, {{"TPU_LIBRARY_PATH", "/plugin.so"}})  // one process for each chip
+          .launch.options.num_processes);
   const config::Environment secret = {{"HASTEN_JOB_TOKEN", "0123456789abcdef0123456789abcdef"}};
-  CHECK_FALSE(parsed({"--nnodes", "2", "--rdzv_endpoint", "10.0.0.1"}, secret)
+  CHECK_FALSE(parse_words({"--nnodes", "2", "--rdzv_endpoint", "10.0.0.1"}, secret)
                   .launch.options.num_processes);
 }
 
-TEST_CASE("test options: its words give hasten launch the same options") {
-  const auto run = parsed({"-n", "2", "--log_dir=", "--tpu_env", "A=1,B=2", "--no_debug",
-                           "--rdzv_conf", "join_timeout=5,same_program=true"});
+TEST_CASE("test options: the arguments for hasten launch give the same options") {
+  const auto run = parse_words({"-n", "2", "--log_dir=", "--tpu_env", "A=1,B=2", "--no_debug",
+                                "--rdzv_conf", "join_timeout=5,same_program=true"});
   const auto again = parse_launch(run.words, {});
   CHECK(again.program == run.launch.program);
   REQUIRE(again.values.size() == run.launch.values.size());
@@ -69,7 +73,7 @@ TEST_CASE("test options: its words give hasten launch the same options") {
 }
 
 TEST_CASE("test options: a failed rank is not restarted, whatever the configuration says") {
-  CHECK(parsed({"--max_restarts", "3"}).launch.options.max_restarts == 0);
+  CHECK(parse_words({"--max_restarts", "3"}).launch.options.max_restarts == 0);
 }
 
 TEST_CASE("test options: invalid arguments are refused") {
@@ -81,7 +85,7 @@ TEST_CASE("test options: invalid arguments are refused") {
   CHECK(code_of({"--timout", "3"}) == "config.unknown-key");
   CHECK(code_of({"--slurm"}) == "config.contradiction");
   CHECK(code_of({"-n"}) == "config.missing-value");
-  CHECK(parsed({"--help"}).help);
+  CHECK(parse_words({"--help"}).help);
 }
 
 }  // namespace commands_test_options_test

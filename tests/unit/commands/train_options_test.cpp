@@ -9,7 +9,7 @@ using namespace hasten::test;
 
 TEST_CASE("train options: a run needs only a model and data") {
   const auto run = parse({"--model", "bert-large", "--data", "dummy"});
-  CHECK(run.answer == TrainAnswer::run);
+  CHECK(run.action == TrainAction::run);
   CHECK(run.options.model == "bert-large");
   CHECK(run.options.max_length == 512);
   CHECK(run.options.dummy_rows == 512);
@@ -23,14 +23,15 @@ TEST_CASE("train options: a run trains unless only evaluation or prediction is r
   CHECK_FALSE(eval.arguments.do_train);
   CHECK(eval.arguments.do_eval);
   CHECK_FALSE(parse({"--model", "m", "--eval_data", "a.tsv", "--do_predict"}).arguments.do_train);
-  CHECK(parse_more({"--eval_data", "a.tsv", "--do_train", "--do_predict"}).arguments.do_train);
-  CHECK(parse_more({"--do_eval", "false"}).arguments.do_train);
+  CHECK(
+      parse_with_model({"--eval_data", "a.tsv", "--do_train", "--do_predict"}).arguments.do_train);
+  CHECK(parse_with_model({"--do_eval", "false"}).arguments.do_train);
   // This is an example from the documentation. The Trainer gives a notice, and training continues.
-  CHECK(parse_more({"--evaluation_strategy", "steps"}).arguments.do_train);
-  CHECK(parse_more({"--eval_data", "a.tsv", "--eval_strategy", "epoch"}).arguments.do_train);
+  CHECK(parse_with_model({"--evaluation_strategy", "steps"}).arguments.do_train);
+  CHECK(parse_with_model({"--eval_data", "a.tsv", "--eval_strategy", "epoch"}).arguments.do_train);
 }
 
-TEST_CASE("train options: what an export has fixed cannot be changed") {
+TEST_CASE("train options: options that an export has fixed cannot be changed") {
   CHECK(is_exported_model("folder/Model.PT2"));
   CHECK_FALSE(is_exported_model("model.pt2/config.json"));
   const Words words = {"--model", "model.pt2", "--data", "rows.jsonl"};
@@ -47,15 +48,15 @@ TEST_CASE("train options: what an export has fixed cannot be changed") {
 }
 
 TEST_CASE("train options: evaluation data is evaluated") {
-  const auto run = parse_more({"--eval_data", "a.tsv"});
+  const auto run = parse_with_model({"--eval_data", "a.tsv"});
   CHECK(run.arguments.do_eval);
   CHECK(origin_in(run, "do_eval") == "derived from eval_data");
-  CHECK_FALSE(parse_more({"--eval_data", "a.tsv", "--no_do_eval"}).arguments.do_eval);
+  CHECK_FALSE(parse_with_model({"--eval_data", "a.tsv", "--no_do_eval"}).arguments.do_eval);
 }
 
 TEST_CASE("train options: derived values name their source") {
-  const auto run =
-      parse_more({"--eval_data", "a.tsv", "--eval_strategy", "steps", "--load_best_model_at_end"});
+  const auto run = parse_with_model(
+      {"--eval_data", "a.tsv", "--eval_strategy", "steps", "--load_best_model_at_end"});
   CHECK(origin_in(run, "eval_steps") == "derived from logging_steps");
   CHECK(origin_in(run, "metric_for_best_model") == "derived from load_best_model_at_end");
   CHECK(origin_in(run, "greater_is_better") == "derived from metric_for_best_model");

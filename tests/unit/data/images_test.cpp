@@ -64,7 +64,7 @@ TEST_CASE("images: a PNG becomes bytes, gray or coloured") {
                   at::tensor({1, 254}, at::kByte)));
 }
 
-TEST_CASE("images: damaged and foreign files are refused by name") {
+TEST_CASE("images: the error for a damaged file or another format names the file") {
   if (!can_decode()) return;
   const std::string whole = gray_png(20, 20);
   CHECK(error_for(whole) == "none");
@@ -94,7 +94,7 @@ TEST_CASE("images: damaged and foreign files are refused by name") {
   CHECK(contains(error_of([] { (void)read_image("/nonexistent/a.png"); }), "/nonexistent/a.png"));
 }
 
-TEST_CASE("images: sizes that lie are refused before memory is taken") {
+TEST_CASE("images: false sizes are refused before memory is allocated") {
   if (!can_decode()) return;
   const std::string limit = error_for(gray_png(20, 20), {.max_pixels = 399});
   CHECK(contains(limit, "got 20 x 20 pixels, expected 1 to 399 pixels"));
@@ -144,7 +144,7 @@ TEST_CASE("images: the centre is cut out as torchvision does, and small images g
   CHECK(wide.narrow(1, 6, 2).abs().sum().item<double>() == 0);
 }
 
-TEST_CASE("images: preprocessor_config.json of both processors") {
+TEST_CASE("images: preprocessor_config.json of both processors is read") {
   const ImageProcessing vit = ImageProcessing::from_json(
       R"({"image_processor_type": "ViTImageProcessor", "do_resize": true, "resample": 2,
           "size": {"height": 32, "width": 48}, "image_mean": [0.1, 0.2, 0.3], "image_std": [1, 1, 2]})",

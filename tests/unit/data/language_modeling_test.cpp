@@ -63,7 +63,7 @@ std::vector<std::vector<std::int64_t>> masked_rows(const LoaderOptions& options,
 
 }  // namespace
 
-TEST_CASE("language modelling: the shares of masked, random and kept tokens are as asked for") {
+TEST_CASE("language modelling: the shares of masked, random and kept tokens match the options") {
   const TokenDataset dataset = texts(400, 120);
   auto loader = make_loader(dataset, {.batch_size = 50}, masked());
   double tokens = 0, selected = 0, replaced = 0, random = 0;

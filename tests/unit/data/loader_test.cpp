@@ -26,14 +26,14 @@ using Numbers = std::vector<std::int64_t>;
 struct Row {
   std::int64_t number;
 };
-struct AsNumbers {
+struct NumberCollator {
   Numbers operator()(std::span<const Row> rows) const {
     Numbers numbers;
     for (const Row& row : rows) numbers.push_back(row.number);
     return numbers;
   }
 };
-struct Count {
+struct CountDataset {
   std::int64_t rows;
   std::int64_t size() const { return rows; }
   Row get(std::int64_t index) const { return {index}; }
@@ -70,20 +70,22 @@ std::vector<Batch> pass(Loader<Batch>& loader) {
 }  // namespace
 
 TEST_CASE("loader: batches follow the rows, and the last one is shorter or dropped") {
-  auto loader = make_loader(Count{7}, {.batch_size = 3}, AsNumbers{});
+  auto loader = make_loader(CountDataset{7}, {.batch_size = 3}, NumberCollator{});
   static_assert(std::is_same_v<decltype(loader), Loader<Numbers>>);
   static_assert(std::ranges::input_range<decltype(loader)>);
   CHECK(pass(loader) == std::vector<Numbers>{{0, 1, 2}, {3, 4, 5}, {6}});
   CHECK(loader.size() == 3);
   CHECK(loader.dataset_size() == 7);
   CHECK(loader.batch_size() == 3);
-  auto dropping = make_loader(Count{7}, {.batch_size = 3, .drop_last = true}, AsNumbers{});
+  auto dropping =
+      make_loader(CountDataset{7}, {.batch_size = 3, .drop_last = true}, NumberCollator{});
   CHECK(pass(dropping) == std::vector<Numbers>{{0, 1, 2}, {3, 4, 5}});
   CHECK(dropping.size() == 2);
 }
 
 TEST_CASE("loader: every pass is a new epoch, with the order of its seed and epoch") {
-  auto loader = make_loader(Count{10}, {.batch_size = 5, .shuffle = true, .seed = 42}, AsNumbers{});
+  auto loader = make_loader(CountDataset{10}, {.batch_size = 5, .shuffle = true, .seed = 42},
+                            NumberCollator{});
   CHECK(loader.epoch() == 0);
   CHECK(pass(loader) == std::vector<Numbers>{{2, 6, 1, 8, 4}, {5, 0, 9, 3, 7}});
   CHECK(loader.epoch() == 1);
@@ -93,7 +95,7 @@ TEST_CASE("loader: every pass is a new epoch, with the order of its seed and epo
 }
 
 TEST_CASE("loader: an interrupted pass restarts, and one left at its last batch is complete") {
-  auto loader = make_loader(Count{6}, {.batch_size = 2, .shuffle = true}, AsNumbers{});
+  auto loader = make_loader(CountDataset{6}, {.batch_size = 2, .shuffle = true}, NumberCollator{});
   const auto first = pass(loader);
   loader.set_epoch(0);
   for (const Numbers& batch : loader) {
@@ -112,8 +114,10 @@ TEST_CASE("loader: an interrupted pass restarts, and one left at its last batch 
 
 TEST_CASE("loader: epoch, batch and whether it is the last are known during a batch") {
   for (const std::int64_t workers : {0, 2}) {
-    auto loader = make_loader(Count{5}, {.batch_size = 2, .num_workers = workers}, AsNumbers{});
-    auto stream = make_loader(Stream{5}, {.batch_size = 2, .num_workers = workers}, AsNumbers{});
+    auto loader =
+        make_loader(CountDataset{5}, {.batch_size = 2, .num_workers = workers}, NumberCollator{});
+    auto stream =
+        make_loader(Stream{5}, {.batch_size = 2, .num_workers = workers}, NumberCollator{});
     CHECK_FALSE(loader.is_last());
     for (Loader<Numbers>* each : {&loader, &stream}) {
       for (std::int64_t epoch = 0; epoch < 2; ++epoch) {
@@ -132,9 +136,9 @@ TEST_CASE("loader: epoch, batch and whether it is the last are known during a ba
 
 TEST_CASE("loader: a new loader continues exactly where the state was taken, at any batch") {
   const auto make = [](std::int64_t workers) {
-    return make_loader(Count{23},
+    return make_loader(CountDataset{23},
                        {.batch_size = 4, .shuffle = true, .num_workers = workers, .seed = 7},
-                       AsNumbers{});
+                       NumberCollator{});
   };
   auto whole = make(0);
   std::vector<Numbers> expected;
@@ -154,8 +158,9 @@ TEST_CASE("loader: a new loader continues exactly where the state was taken, at 
         if (seen.size() == stop) break;
       }
     }
-    auto second = make_loader(
-        Count{23}, {.batch_size = 4, .shuffle = true, .num_workers = 2, .seed = 99}, AsNumbers{});
+    auto second = make_loader(CountDataset{23},
+                              {.batch_size = 4, .shuffle = true, .num_workers = 2, .seed = 99},
+                              NumberCollator{});
     second.load_state(state);
     CHECK(second.state() == state);
     while (seen.size() < 18) {
@@ -166,7 +171,7 @@ TEST_CASE("loader: a new loader continues exactly where the state was taken, at 
 }
 
 TEST_CASE("loader: seek applies to the next pass only, and set_epoch keeps it for its epoch") {
-  auto loader = make_loader(Count{8}, {.batch_size = 2}, AsNumbers{});
+  auto loader = make_loader(CountDataset{8}, {.batch_size = 2}, NumberCollator{});
   loader.seek(3);
   CHECK(loader.batch() == 3);
   CHECK(pass(loader) == std::vector<Numbers>{{6, 7}});
@@ -185,9 +190,9 @@ TEST_CASE("loader: seek applies to the next pass only, and set_epoch keeps it fo
 }
 
 TEST_CASE("loader: a state continues at its row with any batch_size") {
-  auto loader = make_loader(Count{11}, {.batch_size = 4}, AsNumbers{});
-  auto other = make_loader(Count{11}, {.batch_size = 3}, AsNumbers{});
-  auto stream = make_loader(Stream{11}, {.batch_size = 3}, AsNumbers{});
+  auto loader = make_loader(CountDataset{11}, {.batch_size = 4}, NumberCollator{});
+  auto other = make_loader(CountDataset{11}, {.batch_size = 3}, NumberCollator{});
+  auto stream = make_loader(Stream{11}, {.batch_size = 3}, NumberCollator{});
   auto it = loader.begin();
   other.load_state(loader.state());
   stream.load_state(loader.state());
@@ -195,7 +200,8 @@ TEST_CASE("loader: a state continues at its row with any batch_size") {
   CHECK(pass(other) == std::vector<Numbers>{{4, 5, 6}, {7, 8, 9}, {10}});
   CHECK(pass(stream) == std::vector<Numbers>{{4, 5, 6}, {7, 8, 9}, {10}});
   CHECK(other.state() == LoaderState{.seed = 42, .epoch = 1, .batch = 0, .rows = 0});
-  auto dropping = make_loader(Count{11}, {.batch_size = 3, .drop_last = true}, AsNumbers{});
+  auto dropping =
+      make_loader(CountDataset{11}, {.batch_size = 3, .drop_last = true}, NumberCollator{});
   dropping.load_state(loader.state());
   CHECK(pass(dropping) == std::vector<Numbers>{{4, 5, 6}, {7, 8, 9}});
   dropping.load_state({.seed = 42, .epoch = 0, .rows = 9});  // too few rows remain for a batch
@@ -203,21 +209,21 @@ TEST_CASE("loader: a state continues at its row with any batch_size") {
 }
 
 TEST_CASE("loader: a position out of range is refused") {
-  auto loader = make_loader(Count{8}, {.batch_size = 2}, AsNumbers{});
+  auto loader = make_loader(CountDataset{8}, {.batch_size = 2}, NumberCollator{});
   CHECK(code_of([&] { loader.seek(5); }) == "data.state");
   CHECK(code_of([&] { loader.seek(-1); }) == "data.state");
   CHECK(code_of([&] { loader.set_epoch(-1); }) == "data.state");
   CHECK(code_of([&] { loader.load_state({.epoch = 0, .batch = 9}); }) == "data.state");
   CHECK(code_of([&] { loader.load_state({.rows = 9}); }) == "data.state");
   CHECK(code_of([&] { loader.load_state({.rows = -2}); }) == "data.state");
-  auto stream = make_loader(Stream{8}, {.batch_size = 2}, AsNumbers{});
+  auto stream = make_loader(Stream{8}, {.batch_size = 2}, NumberCollator{});
   stream.seek(9);
   CHECK(code_of([&] { pass(stream); }) == "data.state");
 }
 
 TEST_CASE("loader: invalid options are refused when the loader is created") {
   const auto code = [](const LoaderOptions& options, std::int64_t rows = 4) {
-    return code_of([&] { make_loader(Count{rows}, options, AsNumbers{}); });
+    return code_of([&] { make_loader(CountDataset{rows}, options, NumberCollator{}); });
   };
   CHECK(code({.batch_size = 0}) == "data.option");
   CHECK(code({.batch_size = -3}) == "data.option");
@@ -228,8 +234,9 @@ TEST_CASE("loader: invalid options are refused when the loader is created") {
   CHECK(code({}, 0) == "data.empty");
   const OrderFunction order = [](std::int64_t, std::uint64_t, std::int64_t) { return Numbers{0}; };
   CHECK(code({.shuffle = true, .order = order}) == "data.option");
-  CHECK(code_of([&] { make_loader(Stream{4}, {.shuffle = true}, AsNumbers{}); }) == "data.option");
-  CHECK(code_of([&] { make_loader(SkippingStream(0), {}, AsNumbers{}); }) == "data.empty");
+  CHECK(code_of([&] { make_loader(Stream{4}, {.shuffle = true}, NumberCollator{}); }) ==
+        "data.option");
+  CHECK(code_of([&] { make_loader(SkippingStream(0), {}, NumberCollator{}); }) == "data.empty");
 }
 
 TEST_CASE("loader: a custom order sets the size of the epoch") {
@@ -238,7 +245,7 @@ TEST_CASE("loader: a custom order sets the size of the epoch") {
     for (std::int64_t row = epoch; row < rows; row += 2) order.push_back(row);
     return order;
   };
-  auto loader = make_loader(Count{6}, {.batch_size = 2, .order = even}, AsNumbers{});
+  auto loader = make_loader(CountDataset{6}, {.batch_size = 2, .order = even}, NumberCollator{});
   CHECK(loader.size() == 2);
   CHECK(pass(loader) == std::vector<Numbers>{{0, 2}, {4}});
   CHECK(pass(loader) == std::vector<Numbers>{{1, 3}, {5}});
@@ -248,7 +255,7 @@ TEST_CASE("loader: a custom order sets the size of the epoch") {
 TEST_CASE("loader: streams are rewound for each pass, and drop the rows that a seek skips") {
   Stream stream{7};
   auto rewinds = stream.rewinds;
-  auto loader = make_loader(stream, {.batch_size = 3}, AsNumbers{});
+  auto loader = make_loader(stream, {.batch_size = 3}, NumberCollator{});
   CHECK_FALSE(loader.has_size());
   CHECK(code_of([&] { loader.size(); }) == "data.unknown-size");
   CHECK(code_of([&] { loader.dataset_size(); }) == "data.unknown-size");
@@ -256,28 +263,28 @@ TEST_CASE("loader: streams are rewound for each pass, and drop the rows that a s
   loader.seek(2);
   CHECK(pass(loader) == std::vector<Numbers>{{6}});
   CHECK(*rewinds == Numbers{0, 1});
-  auto dropping = make_loader(Stream{7}, {.batch_size = 3, .drop_last = true}, AsNumbers{});
+  auto dropping = make_loader(Stream{7}, {.batch_size = 3, .drop_last = true}, NumberCollator{});
   CHECK(pass(dropping).size() == 2);
-  auto exact = make_loader(Stream{6}, {.batch_size = 3}, AsNumbers{});
+  auto exact = make_loader(Stream{6}, {.batch_size = 3}, NumberCollator{});
   CHECK(pass(exact).size() == 2);
   CHECK(exact.epoch() == 1);
-  auto empty = make_loader(Stream{0}, {.batch_size = 3}, AsNumbers{});
+  auto empty = make_loader(Stream{0}, {.batch_size = 3}, NumberCollator{});
   CHECK(code_of([&] { pass(empty); }) == "data.empty");
 }
 
 TEST_CASE("loader: 100,000 skipped batches read no row and cost less than 10 ms") {
   constexpr std::int64_t kSkipped = 100'000, kBatch = 8;
-  struct CountReads : Count {
+  struct ReadCountingDataset : CountDataset {
     std::shared_ptr<std::int64_t> reads = std::make_shared<std::int64_t>(0);
     Row get(std::int64_t index) const {
       ++*reads;
       return {index};
     }
   };
-  const CountReads data{{(kSkipped + 10) * kBatch}};
+  const ReadCountingDataset data{{(kSkipped + 10) * kBatch}};
   for (const bool shuffle : {false, true}) {
     CAPTURE(shuffle);
-    auto loader = make_loader(data, {.batch_size = kBatch, .shuffle = shuffle}, AsNumbers{});
+    auto loader = make_loader(data, {.batch_size = kBatch, .shuffle = shuffle}, NumberCollator{});
     // The time to the first batch. The order of the epoch is drawn wherever a pass starts.
     const auto best_time_from = [&](std::int64_t batch) {
       double best = 1e9;
@@ -303,7 +310,7 @@ TEST_CASE("loader: 100,000 skipped batches read no row and cost less than 10 ms"
 TEST_CASE("loader: a stream that can skip is not read to seek, and may report its size") {
   SkippingStream stream(10);
   auto skipped = stream.skipped;
-  auto loader = make_loader(stream, {.batch_size = 3}, AsNumbers{});
+  auto loader = make_loader(stream, {.batch_size = 3}, NumberCollator{});
   CHECK(loader.size() == 4);
   CHECK(loader.dataset_size() == 10);
   loader.seek(3);
@@ -349,7 +356,7 @@ TEST_CASE("loader: rows and collators may use the keys of their randomness") {
 }
 
 TEST_CASE("loader: a second loop over the same loader ends the first, which then throws") {
-  auto loader = make_loader(Count{6}, {.batch_size = 2}, AsNumbers{});
+  auto loader = make_loader(CountDataset{6}, {.batch_size = 2}, NumberCollator{});
   auto outer = loader.begin();
   auto inner = loader.begin();
   CHECK(*inner == Numbers{0, 1});
@@ -360,8 +367,8 @@ TEST_CASE("loader: a second loop over the same loader ends the first, which then
 }
 
 TEST_CASE("loader: it can be moved during a pass, and shares a dataset by shared pointer") {
-  auto dataset = std::make_shared<Count>(Count{4});
-  auto loader = make_loader(dataset, {.batch_size = 2}, AsNumbers{});
+  auto dataset = std::make_shared<CountDataset>(CountDataset{4});
+  auto loader = make_loader(dataset, {.batch_size = 2}, NumberCollator{});
   auto it = loader.begin();
   auto moved = std::move(loader);
   CHECK(moved.is_last() == false);
@@ -389,7 +396,8 @@ TEST_CASE("loader: without a collator it returns batches of tensors") {
 }
 
 TEST_CASE("loader: pinning is harmless without CUDA, for any type of batch") {
-  auto numbers = make_loader(Count{4}, {.batch_size = 2, .pin_memory = true}, AsNumbers{});
+  auto numbers =
+      make_loader(CountDataset{4}, {.batch_size = 2, .pin_memory = true}, NumberCollator{});
   CHECK(pass(numbers).size() == 2);
   auto tensors =
       make_loader(ColumnDataset({{"a", at::arange(4)}}), {.batch_size = 2, .pin_memory = true});
@@ -399,8 +407,8 @@ TEST_CASE("loader: pinning is harmless without CUDA, for any type of batch") {
 namespace {
 
 // A dataset in the style of torch::data.
-struct Counted : torch::data::datasets::Dataset<Counted> {
-  explicit Counted(std::size_t count) : count(count) {}
+struct CountedDataset : torch::data::datasets::Dataset<CountedDataset> {
+  explicit CountedDataset(std::size_t count) : count(count) {}
   torch::data::Example<> get(std::size_t index) override {
     return {at::full({2}, static_cast<double>(index)), at::full({}, static_cast<double>(index))};
   }
@@ -408,7 +416,7 @@ struct Counted : torch::data::datasets::Dataset<Counted> {
   std::size_t count;
 };
 
-struct Unsized : torch::data::datasets::Dataset<Unsized> {
+struct UnsizedDataset : torch::data::datasets::Dataset<UnsizedDataset> {
   torch::data::Example<> get(std::size_t) override { return {}; }
   std::optional<std::size_t> size() const override { return std::nullopt; }
 };
@@ -416,7 +424,7 @@ struct Unsized : torch::data::datasets::Dataset<Unsized> {
 }  // namespace
 
 TEST_CASE("loader: torch::data's map datasets work unchanged, with a size and a position") {
-  auto stacked = make_loader(Counted(10).map(torch::data::transforms::Stack<>()),
+  auto stacked = make_loader(CountedDataset(10).map(torch::data::transforms::Stack<>()),
                              {.batch_size = 4, .num_workers = 2});
   CHECK(stacked.size() == 3);
   CHECK(stacked.dataset_size() == 10);
@@ -429,7 +437,7 @@ TEST_CASE("loader: torch::data's map datasets work unchanged, with a size and a 
   }
   CHECK(seen == std::vector<double>{0, 1, 2, 3, 4, 5, 6, 7, 8, 9});
 
-  auto plain = make_loader(std::make_shared<Counted>(5), {.batch_size = 2});
+  auto plain = make_loader(std::make_shared<CountedDataset>(5), {.batch_size = 2});
   plain.seek(2);
   int batches = 0;
   for (const std::vector<torch::data::Example<>>& batch : plain) {
@@ -438,12 +446,12 @@ TEST_CASE("loader: torch::data's map datasets work unchanged, with a size and a 
     ++batches;
   }
   CHECK(batches == 1);
-  CHECK(code_of([] { make_loader(Unsized(), {}); }) == "data.unknown-size");
+  CHECK(code_of([] { make_loader(UnsizedDataset(), {}); }) == "data.unknown-size");
 }
 
 TEST_CASE("loader: the info of a batch says how many rows it has and whether it is the last") {
-  auto map = make_loader(Count{5}, {.batch_size = 2}, AsNumbers{});
-  auto stream = make_loader(Stream{5}, {.batch_size = 2}, AsNumbers{});
+  auto map = make_loader(CountDataset{5}, {.batch_size = 2}, NumberCollator{});
+  auto stream = make_loader(Stream{5}, {.batch_size = 2}, NumberCollator{});
   const auto check = [](auto& loader) {
     std::int64_t seen = 0;
     for (const auto& [batch, info] : with_info(loader)) {

@@ -45,7 +45,7 @@ struct Log {
 };
 
 // Each row takes a different time, so that workers finish out of order.
-struct Slow {
+struct SlowDataset {
   std::int64_t rows;
   std::shared_ptr<Log> log = std::make_shared<Log>();
   std::int64_t fails_at = -1;
@@ -68,7 +68,7 @@ struct Numbers {
 }  // namespace
 
 TEST_CASE("loader workers: batches come in order, made by the requested number of threads") {
-  Slow dataset{200};
+  SlowDataset dataset{200};
   auto log = dataset.log;
   auto loader = make_loader(dataset, {.batch_size = 4, .num_workers = 3}, Numbers{});
   for (int epoch = 0; epoch < 2; ++epoch) {
@@ -84,7 +84,7 @@ TEST_CASE("loader workers: batches come in order, made by the requested number o
 }
 
 TEST_CASE("loader workers: at most prefetch_factor batches are made ahead") {
-  Slow dataset{400};
+  SlowDataset dataset{400};
   auto log = dataset.log;
   auto loader =
       make_loader(dataset, {.batch_size = 2, .num_workers = 2, .prefetch_factor = 3}, Numbers{});
@@ -100,7 +100,7 @@ TEST_CASE("loader workers: at most prefetch_factor batches are made ahead") {
 
 TEST_CASE("loader workers: leaving a loop or destroying the loader joins the threads") {
   {
-    auto loader = make_loader(Slow{100'000}, {.batch_size = 2, .num_workers = 4}, Numbers{});
+    auto loader = make_loader(SlowDataset{100'000}, {.batch_size = 2, .num_workers = 4}, Numbers{});
     CHECK(count_loader_threads() == 0);
     for ([[maybe_unused]] const auto& batch : loader) {
       CHECK(threads_reach(4));
@@ -121,7 +121,7 @@ TEST_CASE("loader workers: leaving a loop or destroying the loader joins the thr
 TEST_CASE("loader workers: an error is thrown in place of its batch, and names that batch") {
   for (const std::int64_t workers : {0, 1, 4}) {
     CAPTURE(workers);
-    auto loader = make_loader(Slow{.rows = 40, .fails_at = 21},
+    auto loader = make_loader(SlowDataset{.rows = 40, .fails_at = 21},
                               {.batch_size = 4, .num_workers = workers}, Numbers{});
     std::int64_t seen = 0;
     try {
@@ -140,7 +140,7 @@ TEST_CASE("loader workers: an error is thrown in place of its batch, and names t
 }
 
 TEST_CASE("loader workers: errors of hasten keep their kind and code, memory errors pass") {
-  struct Failing {
+  struct FailingDataset {
     int kind;
     std::int64_t size() const { return 3; }
     std::int64_t get(std::int64_t) const {
@@ -150,7 +150,7 @@ TEST_CASE("loader workers: errors of hasten keep their kind and code, memory err
     }
   };
   const auto run = [](int kind) {
-    auto loader = make_loader(Failing{kind}, {.batch_size = 2, .num_workers = 1}, Numbers{});
+    auto loader = make_loader(FailingDataset{kind}, {.batch_size = 2, .num_workers = 1}, Numbers{});
     for ([[maybe_unused]] const auto& batch : loader) {
     }
   };
@@ -215,10 +215,11 @@ TEST_CASE("loader workers: a worker uses one thread of LibTorch, the caller keep
 }
 
 TEST_CASE("loader workers: several loaders at once do not disturb one another") {
-  auto a = make_loader(Slow{64}, {.batch_size = 4, .num_workers = 2}, Numbers{});
-  auto b = make_loader(Slow{64}, {.batch_size = 8, .shuffle = true, .num_workers = 2, .seed = 5},
-                       Numbers{});
-  auto alone = make_loader(Slow{64}, {.batch_size = 8, .shuffle = true, .seed = 5}, Numbers{});
+  auto a = make_loader(SlowDataset{64}, {.batch_size = 4, .num_workers = 2}, Numbers{});
+  auto b = make_loader(SlowDataset{64},
+                       {.batch_size = 8, .shuffle = true, .num_workers = 2, .seed = 5}, Numbers{});
+  auto alone =
+      make_loader(SlowDataset{64}, {.batch_size = 8, .shuffle = true, .seed = 5}, Numbers{});
   auto in_b = b.begin();
   auto in_alone = alone.begin();
   std::int64_t next = 0;
@@ -234,7 +235,7 @@ TEST_CASE("loader workers: several loaders at once do not disturb one another") 
 }
 
 TEST_CASE("loader workers: many short passes leave no thread and no batch behind") {
-  auto loader = make_loader(Slow{16}, {.batch_size = 2, .num_workers = 3}, Numbers{});
+  auto loader = make_loader(SlowDataset{16}, {.batch_size = 2, .num_workers = 3}, Numbers{});
   for (int round = 0; round < 200; ++round) {
     std::int64_t taken = 0;
     for ([[maybe_unused]] const auto& batch : loader) {

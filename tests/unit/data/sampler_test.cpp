@@ -76,7 +76,7 @@ std::vector<std::int64_t> lengths_of_rows(std::int64_t rows) {
   return lengths;
 }
 
-std::string refusal(const OrderFunction& order, std::int64_t rows) {
+std::string error_message(const OrderFunction& order, std::int64_t rows) {
   try {
     order(rows, 1, 0);
   } catch (const UsageError& error) {
@@ -109,7 +109,7 @@ TEST_CASE(
     padded += 8 * longest;
   }
   CHECK(padded < tokens * 11 / 10);  // a shuffle without groups has 1.75 times as many
-  CHECK(refusal(grouped, 999).find("got 1000, expected 999") != std::string::npos);
+  CHECK(error_message(grouped, 999).find("got 1000, expected 999") != std::string::npos);
   CHECK_THROWS_AS(length_grouped_order({1}, 0), UsageError);
 }
 
@@ -131,7 +131,7 @@ TEST_CASE("sampler: rows are drawn by their weights") {
   CHECK_THROWS_AS(weighted_order({.weights = {0, 0}}), UsageError);
   CHECK_THROWS_AS(weighted_order({.weights = {1, -1}}), UsageError);
   CHECK_THROWS_AS(weighted_order({.weights = {1, NAN}}), UsageError);
-  CHECK(refusal(weighted_order({.weights = weights}), 5) != "none");
+  CHECK(error_message(weighted_order({.weights = weights}), 5) != "none");
 }
 
 TEST_CASE("sampler: a loader resumes inside of a grouped and of a weighted order") {

@@ -21,7 +21,7 @@ namespace {
 
 using Numbers = std::vector<std::int64_t>;
 
-struct Counting {
+struct CountingStream {
   std::int64_t first = 0, rows = 0, at = 0;
   std::optional<std::int64_t> next() {
     return at < rows ? std::optional(first + at++) : std::nullopt;
@@ -30,11 +30,11 @@ struct Counting {
 };
 
 // Rows that need not be read to be skipped, and that can be divided into parts.
-struct Seeking : Counting {
-  explicit Seeking(std::int64_t count) { rows = count; }
+struct SeekableStream : CountingStream {
+  explicit SeekableStream(std::int64_t count) { rows = count; }
   std::optional<std::int64_t> next() {
     ++reads;
-    return Counting::next();
+    return CountingStream::next();
   }
   void skip(std::int64_t count) { at = std::min(rows, at + count); }
   void shard(std::int64_t num_shards, std::int64_t index) {
@@ -45,8 +45,8 @@ struct Seeking : Counting {
   std::int64_t total = 0, reads = 0;
 };
 
-std::shared_ptr<Seeking> seeking(std::int64_t count) {
-  auto stream = std::make_shared<Seeking>(count);
+std::shared_ptr<SeekableStream> make_seekable(std::int64_t count) {
+  auto stream = std::make_shared<SeekableStream>(count);
   stream->total = count;
   return stream;
 }
@@ -68,22 +68,22 @@ Numbers epoch_of(Stream stream, std::int64_t epoch = 0) {
 
 }  // namespace
 
-TEST_CASE("streams: parts, filters and functions of a stream's rows") {
-  const Counting ten{.rows = 10};
+TEST_CASE("streams: rows are taken, skipped, filtered and mapped") {
+  const CountingStream ten{.rows = 10};
   CHECK(epoch_of(take_rows(ten, 3)) == Numbers{0, 1, 2});
   CHECK(epoch_of(skip_rows(ten, 8)) == Numbers{8, 9});
   CHECK(epoch_of(take_rows(skip_rows(ten, 8), 5)) == Numbers{8, 9});
   const auto is_odd = [](std::int64_t row) { return row % 2 == 1; };
   const auto tenfold = [](std::int64_t row) { return 10 * row; };
   CHECK(epoch_of(map_rows(filter_rows(ten, is_odd), tenfold)) == Numbers{10, 30, 50, 70, 90});
-  const Counting two{.first = 100, .rows = 2};
+  const CountingStream two{.first = 100, .rows = 2};
   const auto both = concatenate_datasets(two, take_rows(ten, 1));
   CHECK(epoch_of(both) == Numbers{100, 101, 0});
   CHECK(epoch_of(both, 1) == Numbers{100, 101, 0});
 }
 
-TEST_CASE("streams: a buffer shuffles rows near each other, in another way each epoch") {
-  const Counting rows{.rows = 1000};
+TEST_CASE("streams: a buffer shuffles nearby rows, in a different order in each epoch") {
+  const CountingStream rows{.rows = 1000};
   const auto shuffled = [&](std::uint64_t seed, std::int64_t epoch) {
     return epoch_of(shuffle_rows(rows, {.buffer_size = 50, .seed = seed}), epoch);
   };
@@ -102,14 +102,14 @@ TEST_CASE("streams: a buffer shuffles rows near each other, in another way each 
   double sum = 0;
   for (std::int64_t epoch = 0; epoch < 400; ++epoch) {
     sum += static_cast<double>(
-        epoch_of(shuffle_rows(Counting{.rows = 100}, {.buffer_size = 100}), epoch)[7]);
+        epoch_of(shuffle_rows(CountingStream{.rows = 100}, {.buffer_size = 100}), epoch)[7]);
   }
   CHECK(sum / 400 == doctest::Approx(49.5).epsilon(0.1));
   CHECK(contains(error_of([&] { shuffle_rows(rows, {.buffer_size = 0}); }), "data.option"));
 }
 
-TEST_CASE("streams: interleaved with probabilities, and ended by each strategy") {
-  const Counting small{.rows = 300}, large{.first = 1000, .rows = 3000};
+TEST_CASE("streams: rows are interleaved with probabilities, and each strategy ends them") {
+  const CountingStream small{.rows = 300}, large{.first = 1000, .rows = 3000};
   const auto drawn = [&](StoppingStrategy strategy, std::int64_t epoch) {
     return epoch_of(
         interleave_datasets({.probabilities = {0.25, 0.75}, .stopping_strategy = strategy}, small,
@@ -127,10 +127,11 @@ TEST_CASE("streams: interleaved with probabilities, and ended by each strategy")
   CHECK(once.size() == 3300);
   CHECK(std::set<std::int64_t>(once.begin(), once.end()).size() == 3300);
   CHECK(epoch_of(interleave_datasets({.stopping_strategy = StoppingStrategy::all_exhausted},
-                                     Counting{}, Counting{.rows = 2})) == Numbers{0, 1});
+                                     CountingStream{}, CountingStream{.rows = 2})) ==
+        Numbers{0, 1});
 }
 
-TEST_CASE("streams: skip() leaves the rows that reading would leave") {
+TEST_CASE("streams: the same rows follow after skip() as after reading") {
   const auto check = [](const char* name, const auto& make) {
     CAPTURE(name);
     const Numbers all = epoch_of(make(), 3);
@@ -151,22 +152,22 @@ TEST_CASE("streams: skip() leaves the rows that reading would leave") {
       }
     }
   };
-  check("map", [] { return map_rows(seeking(40), tripled); });
-  check("filter", [] { return filter_rows(seeking(80), is_even); });
-  check("take", [] { return take_rows(seeking(50), 40); });
-  check("take more", [] { return take_rows(seeking(30), 40); });
-  check("skip", [] { return skip_rows(seeking(50), 10); });
-  check("concatenate", [] { return concatenate_datasets(seeking(15), seeking(25)); });
+  check("map", [] { return map_rows(make_seekable(40), tripled); });
+  check("filter", [] { return filter_rows(make_seekable(80), is_even); });
+  check("take", [] { return take_rows(make_seekable(50), 40); });
+  check("take more", [] { return take_rows(make_seekable(30), 40); });
+  check("skip", [] { return skip_rows(make_seekable(50), 10); });
+  check("concatenate", [] { return concatenate_datasets(make_seekable(15), make_seekable(25)); });
   check("interleave", [] {
-    return interleave_datasets({.probabilities = {0.5, 0.5}}, seeking(40), seeking(40));
+    return interleave_datasets({.probabilities = {0.5, 0.5}}, make_seekable(40), make_seekable(40));
   });
   for (const std::int64_t buffer : {1, 2, 8, 39, 40, 41, 100}) {
     CAPTURE(buffer);
-    check("shuffle", [&] { return shuffle_rows(seeking(40), {.buffer_size = buffer}); });
+    check("shuffle", [&] { return shuffle_rows(make_seekable(40), {.buffer_size = buffer}); });
     check("shuffle without skip()",
-          [&] { return shuffle_rows(Counting{.rows = 40}, {.buffer_size = buffer}); });
+          [&] { return shuffle_rows(CountingStream{.rows = 40}, {.buffer_size = buffer}); });
     check("twice", [&] {
-      return map_rows(shuffle_rows(shuffle_rows(seeking(40), {.buffer_size = buffer}),
+      return map_rows(shuffle_rows(shuffle_rows(make_seekable(40), {.buffer_size = buffer}),
                                    {.buffer_size = 5, .seed = 7}),
                       tripled);
     });
@@ -174,7 +175,7 @@ TEST_CASE("streams: skip() leaves the rows that reading would leave") {
 }
 
 TEST_CASE("streams: skipped rows are not read, nor passed to a function") {
-  const auto stream = seeking(1000000);
+  const auto stream = make_seekable(1000000);
   std::int64_t calls = 0;
   const auto counted = [&](std::int64_t row) { return ++calls, row; };
   auto rows = map_rows(
@@ -202,18 +203,19 @@ TEST_CASE("streams: parts of a stream have each of its rows once") {
     std::sort(parts.begin(), parts.end());
     CHECK(parts == whole);
   };
-  check("map", [] { return map_rows(seeking(40), tripled); });
-  check("filter", [] { return filter_rows(seeking(40), is_even); });
-  check("shuffle", [] { return shuffle_rows(seeking(40), {.buffer_size = 7}); });
-  check("concatenate",
-        [] { return concatenate_datasets(seeking(15), map_rows(seeking(25), tripled)); });
+  check("map", [] { return map_rows(make_seekable(40), tripled); });
+  check("filter", [] { return filter_rows(make_seekable(40), is_even); });
+  check("shuffle", [] { return shuffle_rows(make_seekable(40), {.buffer_size = 7}); });
+  check("concatenate", [] {
+    return concatenate_datasets(make_seekable(15), map_rows(make_seekable(25), tripled));
+  });
   // The parts of these would have other rows than the whole.
-  CHECK(!has_parts(take_rows(seeking(40), 20)));
-  CHECK(!has_parts(skip_rows(seeking(40), 20)));
-  CHECK(!has_parts(interleave_datasets({}, seeking(4), seeking(4))));
-  CHECK(!has_parts(shuffle_rows(take_rows(seeking(40), 20))));
-  CHECK(!has_parts(map_rows(Counting{.rows = 4}, tripled)));
-  CHECK(!has_parts(concatenate_datasets(seeking(4), take_rows(seeking(4), 2))));
+  CHECK(!has_parts(take_rows(make_seekable(40), 20)));
+  CHECK(!has_parts(skip_rows(make_seekable(40), 20)));
+  CHECK(!has_parts(interleave_datasets({}, make_seekable(4), make_seekable(4))));
+  CHECK(!has_parts(shuffle_rows(take_rows(make_seekable(40), 20))));
+  CHECK(!has_parts(map_rows(CountingStream{.rows = 4}, tripled)));
+  CHECK(!has_parts(concatenate_datasets(make_seekable(4), take_rows(make_seekable(4), 2))));
 }
 
 TEST_CASE("streams: processes read their parts of a wrapped stream, or the whole of it") {
@@ -223,7 +225,7 @@ TEST_CASE("streams: processes read their parts of a wrapped stream, or the whole
       Accelerator accelerator({.cpu = true, .dataloader_config = {.dispatch_batches = false}});
       auto raw = make_loader(make(), {.batch_size = 4});
       auto [loader] = accelerator.prepare(raw);
-      if (loader->reads_part() != expects_parts) throw std::runtime_error("parts");
+      if (loader->reads_shard() != expects_parts) throw std::runtime_error("parts");
       std::multiset<std::int64_t> seen;
       for (const at::Tensor& batch : loader) {
         const at::Tensor all = accelerator.gather_for_metrics(batch);
@@ -234,13 +236,14 @@ TEST_CASE("streams: processes read their parts of a wrapped stream, or the whole
       if (seen != expected) throw std::runtime_error("rows");
     });
   };
-  read([&] { return map_rows(shuffle_rows(seeking(40), {.buffer_size = 6}), numbers); }, true);
-  read([&] { return map_rows(take_rows(seeking(60), 40), numbers); }, false);
+  read([&] { return map_rows(shuffle_rows(make_seekable(40), {.buffer_size = 6}), numbers); },
+       true);
+  read([&] { return map_rows(take_rows(make_seekable(60), 40), numbers); }, false);
 }
 
 TEST_CASE("streams: a loader resumes inside of a shuffled, interleaved stream") {
   const auto loaded = [](LoaderState from) {
-    const Counting one{.rows = 40}, other{.first = 100, .rows = 40};
+    const CountingStream one{.rows = 40}, other{.first = 100, .rows = 40};
     auto stream =
         map_rows(shuffle_rows(interleave_datasets({.probabilities = {0.5, 0.5}}, one, other),
                               {.buffer_size = 8}),

@@ -20,7 +20,7 @@ namespace {
 using Numbers = std::vector<std::int64_t>;
 
 // The rows first, first + 1, ...
-struct Counting {
+struct CountingDataset {
   std::int64_t first = 0, rows = 0;
   std::int64_t size() const { return rows; }
   std::int64_t get(std::int64_t index) const { return first + index; }
@@ -37,7 +37,7 @@ Numbers all_of(const D& dataset) {
 }  // namespace
 
 TEST_CASE("views: a view takes a part of the rows, filters them, or applies a function") {
-  const Counting ten{.first = 0, .rows = 10};
+  const CountingDataset ten{.first = 0, .rows = 10};
   CHECK(all_of(select_rows(ten, {7, 0, 7})) == Numbers{7, 0, 7});
   CHECK(all_of(take_rows(ten, 3)) == Numbers{0, 1, 2});
   CHECK(all_of(skip_rows(ten, 8)) == Numbers{8, 9});
@@ -50,13 +50,13 @@ TEST_CASE("views: a view takes a part of the rows, filters them, or applies a fu
 }
 
 TEST_CASE("views: datasets are concatenated and interleaved") {
-  const Counting three{.first = 0, .rows = 3}, four{.first = 100, .rows = 4};
+  const CountingDataset three{.first = 0, .rows = 3}, four{.first = 100, .rows = 4};
   CHECK(all_of(concatenate_datasets(three, take_rows(four, 2))) == Numbers{0, 1, 2, 100, 101});
   // The same as in tests/oracle/data_test.cpp, the longer dataset first.
   CHECK(all_of(interleave_datasets({.stopping_strategy = StoppingStrategy::all_exhausted}, four,
                                    three)) == Numbers{100, 0, 101, 1, 102, 2, 103, 0});
   const auto drawn = [&](StoppingStrategy strategy, std::uint64_t seed) {
-    const Counting small{.first = 0, .rows = 300}, large{.first = 1000, .rows = 3000};
+    const CountingDataset small{.first = 0, .rows = 300}, large{.first = 1000, .rows = 3000};
     return all_of(interleave_datasets(
         {.probabilities = {0.25, 0.75}, .seed = seed, .stopping_strategy = strategy}, small,
         large));
@@ -73,7 +73,7 @@ TEST_CASE("views: datasets are concatenated and interleaved") {
 }
 
 TEST_CASE("views: interleaving that cannot end is refused") {
-  const Counting rows{.first = 0, .rows = 3};
+  const CountingDataset rows{.first = 0, .rows = 3};
   const auto error = [&](InterleaveOptions options) {
     return error_of([&] { interleave_datasets(options, rows, rows); });
   };
@@ -84,12 +84,12 @@ TEST_CASE("views: interleaving that cannot end is refused") {
       error({.probabilities = {1, 0}, .stopping_strategy = StoppingStrategy::all_exhausted}),
       "must be exhausted"));
   CHECK(error({.probabilities = {1, 0}}) == "none");
-  CHECK(contains(error_of([&] { interleave_datasets({}, rows, Counting{}); }),
+  CHECK(contains(error_of([&] { interleave_datasets({}, rows, CountingDataset{}); }),
                  "dataset 1 of 2 has no rows"));
 }
 
 TEST_CASE("views: a split divides the rows, by share or by number") {
-  const Counting ten{.first = 0, .rows = 10};
+  const CountingDataset ten{.first = 0, .rows = 10};
   const auto split = train_test_split(ten, {.test_size = 0.25, .seed = 3});
   CHECK(split.test.size() == 3);  // rounded up
   std::set<std::int64_t> all;

@@ -4,8 +4,8 @@
 #include <doctest/doctest.h>
 
 #include "device/known_devices.h"
+#include "unit/check_in_fork.h"
 #include "unit/code_of.h"
-#include "unit/own_process.h"
 
 namespace device_cuda_driver_test {
 
@@ -13,7 +13,7 @@ using namespace hasten;
 
 TEST_CASE("CUDA driver: a process that has initialized it is not forked") {
   CHECK_FALSE(is_cuda_driver_initialized());
-  CHECK(holds_in_own_process([] {
+  CHECK(check_in_fork([] {
     const auto is_refused = [] {
       return code_of([] { cuda().check_fork(); }) == "process.fork-after-cuda";
     };

@@ -7,7 +7,7 @@
 
 #include "device/known_devices.h"
 #include "hasten/base/files.h"
-#include "unit/own_process.h"
+#include "unit/check_in_fork.h"
 
 namespace device_cuda_library_test {
 
@@ -33,15 +33,15 @@ TEST_CASE("CUDA library: it is loaded if there is a driver, also after LibTorch 
   write_file_atomically(driver, "");
   CHECK_FALSE(at::hasCUDA());  // LibTorch keeps this answer
 
-  CHECK(holds_in_own_process([&] {
+  CHECK(check_in_fork([&] {
     return load_cuda_library({.driver = none, .other_driver = none, .file = library}).empty() &&
            !at::hasCUDA();
   }));
-  CHECK(holds_in_own_process([&] {
+  CHECK(check_in_fork([&] {
     return load_cuda_library({.driver = driver, .other_driver = none, .file = library}).empty() &&
            has_gpus();
   }));
-  CHECK(holds_in_own_process([&] {
+  CHECK(check_in_fork([&] {
     const CudaLibrary twice{.driver = none, .other_driver = driver, .file = library};
     return load_cuda_library(twice).empty() && load_cuda_library(twice).empty() && has_gpus();
   }));
@@ -54,7 +54,7 @@ TEST_CASE("CUDA library: the check before a fork neither loads it nor counts the
   const TemporaryDirectory folder;
   const fs::path driver = folder.path() / "nvidiactl";
   write_file_atomically(driver, "");
-  CHECK(holds_in_own_process([&] {
+  CHECK(check_in_fork([&] {
     load_cuda_library(
         {.driver = driver, .file = HASTEN_BUILD "/tests/cuda/libhasten_test_cuda.so"});
     cuda().check_fork();

@@ -26,7 +26,7 @@ TEST_CASE("device: each kind of device is found by its type, and an unknown one 
   CHECK(unknown.generators().empty());
 }
 
-TEST_CASE("device: the CPU is there, serves every request and has a generator") {
+TEST_CASE("device: the CPU is available, serves every request and has a generator") {
   const Device& cpu = device_of(at::kCPU);
   CHECK(&choose_device({.cpu = true, .required = "tpu"}) == &cpu);
   CHECK(cpu.is_available());
@@ -39,7 +39,7 @@ TEST_CASE("device: the CPU is there, serves every request and has a generator") 
   cpu.check_fork();
 }
 
-TEST_CASE("device: a device that has to be opened is chosen where it is asked for, if it may be") {
+TEST_CASE("device: a device that has to be opened is chosen if it is requested and allowed") {
   const DeviceRequest request = {.required = "tpu"};
   const Device& chosen = choose_device(request);
   CHECK_FALSE(chosen.traits().is_built_in);

@@ -54,10 +54,10 @@ class EmulatedThreads {
   float* shared() { return shared_; }
   // Returns the sum of the numbers of all threads.
   float sum(int thread, float x) {
-    return over_threads(thread, x, [](float a, float b) { return a + b; });
+    return reduce_over_threads(thread, x, [](float a, float b) { return a + b; });
   }
-  float most(int thread, float x) {
-    return over_threads(thread, x, [](float a, float b) { return std::max(a, b); });
+  float maximum(int thread, float x) {
+    return reduce_over_threads(thread, x, [](float a, float b) { return std::max(a, b); });
   }
 
   bool has_wrong_id = false;
@@ -71,7 +71,7 @@ class EmulatedThreads {
   };
 
   template <class Combine>
-  float over_threads(int thread, float x, Combine combine) {
+  float reduce_over_threads(int thread, float x, Combine combine) {
     numbers_[static_cast<std::size_t>(thread)] = x;
     wait(thread);
     float all = numbers_[0];
@@ -125,7 +125,7 @@ class EmulatedBlock {
   void sum(float (&numbers)[kCount]) const {
     for (float& each : numbers) each = all_.sum(thread_, each);
   }
-  float most(float x) const { return all_.most(thread_, x); }
+  float maximum(float x) const { return all_.maximum(thread_, x); }
   float* shared() const { return all_.shared(); }
   void check_id(bool holds) const {
     if (!holds) all_.has_wrong_id = true;

@@ -100,7 +100,7 @@ class WrittenStorages {
   std::map<const c10::StorageImpl*, Kept> kept_;
 };
 
-class CallKeeper final : public OperatorInterceptor {
+class CallRecorder final : public OperatorInterceptor {
  public:
   void call(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
             torch::jit::Stack* stack) override {
@@ -136,20 +136,20 @@ class OperatorRecorder final : public GraphRecorder {
   explicit OperatorRecorder(Counts& counts) : counts_(counts) {}
 
   Recording record(const std::function<void()>& work) override {
-    CallKeeper keeper;
+    CallRecorder recorder;
     std::string failure;
     try {
-      const InterceptionScope scope(&keeper);
+      const InterceptionScope scope(&recorder);
       work();
     } catch (const c10::Error& error) {
       failure = error.what_without_backtrace();
     } catch (const std::exception& error) {
       failure = error.what();
     }
-    keeper.written.restore();
+    recorder.written.restore();
     if (!failure.empty()) return {.failure = failure};
     ++counts_.recordings;
-    return {.graph = std::make_unique<OperatorGraph>(std::move(keeper.calls), counts_.replays)};
+    return {.graph = std::make_unique<OperatorGraph>(std::move(recorder.calls), counts_.replays)};
   }
 
  private:
@@ -160,7 +160,7 @@ class OperatorRecorder final : public GraphRecorder {
 class GraphDevice final : public Device {
  public:
   GraphDevice()
-      : Device(at::kCPU, {.reads_scalars_late = true,
+      : Device(at::kCPU, {.defers_scalar_reads = true,
                           .has_sparse_tensors = false,
                           .adamw = AdamWKernel::fused}) {}
 

@@ -72,7 +72,7 @@ TEST_CASE(
   CHECK(counts.recordings == 0);
 }
 
-TEST_CASE("graphs: devices without them say so") {
+TEST_CASE("graphs: a device without graphs reports the reason") {
   for (const at::DeviceType type : {at::kCPU, at::kMeta}) {
     const GraphSupport support = device_of(at::Device(type)).graphs(0);
     CHECK_FALSE(support.recorder);
@@ -85,7 +85,7 @@ TEST_CASE("graphs: devices without them say so") {
   CHECK_FALSE(cuda.missing.empty());
 }
 
-TEST_CASE("graphs: a replaced device is the usual one afterwards") {
+TEST_CASE("graphs: a device replacement ends with its scope") {
   const Device& cpu = device_of(at::kCPU);
   {
     const GraphDevice device;

@@ -76,13 +76,13 @@ void check_near(const Tensor& got, const Tensor& expected, const Case& c, double
   CHECK(worst <= limit);
 }
 
-Decisions decisions_of(const ops::DropoutState& state) {
+DropoutDecisions decisions_of(const ops::DropoutState& state) {
   const ops::Dropout dropout = state.kernel_options();
   return {.seed = dropout.seed, .threshold = dropout.threshold, .scale = dropout.scale};
 }
 
 // Runs an operator on the CPU, and sets `decisions` to the decisions of its dropout.
-Tensor with_decisions(double p, Decisions& decisions, const std::function<Tensor()>& run) {
+Tensor with_decisions(double p, DropoutDecisions& decisions, const std::function<Tensor()>& run) {
   torch::manual_seed(11);
   decisions = decisions_of(ops::draw_dropout(p, /*training=*/true));
   torch::manual_seed(11);
@@ -254,7 +254,7 @@ TEST_CASE("row kernels: the cross entropy of wide rows equals LibTorch's") {
   }
 }
 
-TEST_CASE("row kernels: the cross entropy of far numbers is exact, and of NaN is NaN") {
+TEST_CASE("row kernels: the cross entropy of extreme numbers is exact, and of NaN is NaN") {
   const float infinity = std::numeric_limits<float>::infinity(),
               nan = std::numeric_limits<float>::quiet_NaN();
   Tensor far = at::full({1, 20000}, -1000.0f);
@@ -272,7 +272,7 @@ TEST_CASE("row kernels: the cross entropy of far numbers is exact, and of NaN is
   CHECK(std::isnan(losses_of(at::full({1, 20000}, nan)).item<float>()));
 }
 
-TEST_CASE("row kernels: a label that is no class is refused") {
+TEST_CASE("row kernels: a label that is not a class is refused") {
   const Tensor logits = at::zeros({1, 8}), labels = at::full({1}, 8, at::kLong),
                losses = at::zeros({1});
   CHECK_THROWS(start(CrossEntropyCall<>{.logits = logits.mutable_data_ptr(),
@@ -292,7 +292,7 @@ TEST_CASE("row kernels: dropout drops the same elements as the CPU's") {
     capture(c, [&] {
       for (const double p : {0.0, 0.1, 0.5, 1.0}) {
         const Tensor x = numbers(c), y = at::empty_like(x);
-        Decisions decisions;
+        DropoutDecisions decisions;
         const Tensor expected = with_decisions(
             p, decisions, [&] { return ops::dropout(x.to(at::kFloat), p, /*training=*/true); });
         start(DropoutCall<>{.x = x.const_data_ptr(),
@@ -308,8 +308,7 @@ TEST_CASE("row kernels: dropout drops the same elements as the CPU's") {
   }
 }
 
-TEST_CASE(
-    "row kernels: dropout numbers rows and columns as the CPU does beyond 32 bits of a seed") {
+TEST_CASE("row kernels: dropout drops the same elements as the CPU's for 64-bit seeds") {
   const Case c{NumberType::f32, 3, 260};
   const Tensor x = at::ones({c.rows, c.columns});
   for (const std::uint64_t seed : {std::uint64_t{1}, std::uint64_t{0xFEDCBA9876543210}}) {
@@ -323,7 +322,7 @@ TEST_CASE(
           c.type, emulated);
     CHECK(at::equal(y, ops::apply_dropout(x, state)));
     // A kernel in a CUDA graph reads the seed at its address.
-    Decisions read = decisions_of({.seed = 99, .p = 0.3});
+    DropoutDecisions read = decisions_of({.seed = 99, .p = 0.3});
     read.seed_at = &seed;
     y.zero_();
     start(DropoutCall<>{.x = x.const_data_ptr(),
@@ -346,7 +345,7 @@ TEST_CASE("row kernels: dropout_add_norm and its backward pass equal the CPU's")
                    r = residual.to(at::kFloat).requires_grad_(), b = bias.clone().requires_grad_(),
                    g = gamma.clone().requires_grad_(), s = beta.clone().requires_grad_();
       constexpr double kEpsilon = 1e-5, kP = 0.2;
-      Decisions decisions;
+      DropoutDecisions decisions;
       const Tensor expected = with_decisions(kP, decisions, [&] {
         return ops::dropout_add_norm(in, b, r, g, s, kEpsilon, kP, /*training=*/true);
       });

@@ -23,7 +23,7 @@ bool contains(const std::string& text, const std::string& part) {
 
 }  // namespace
 
-TEST_CASE("inspect: inputs, outputs, tensors and operators of a program") {
+TEST_CASE("inspect: a program's inputs, outputs, tensors and operators are listed") {
   const ExportedContents contents = inspect_exported(kModels / "tied.pt2");
   REQUIRE(contents.programs.size() == 1);
   const ExportedProgramContents& program = contents.programs[0];
@@ -42,8 +42,7 @@ TEST_CASE("inspect: inputs, outputs, tensors and operators of a program") {
   CHECK(contents.refusal == "");
 }
 
-TEST_CASE(
-    "inspect: operators in branches are counted, and evaluation that would be refused shown") {
+TEST_CASE("inspect: operators in branches are counted, and refused evaluation is shown") {
   const ExportedContents branches = inspect_exported(kModels / "branches.pt2");
   CHECK(branches.programs[0].operators.at("torch.ops.aten.sin.default") == 1);
   CHECK(branches.programs[0].operators.at("torch.ops.higher_order.cond") == 1);

@@ -50,7 +50,7 @@ Graph graph_of(Instruction instruction) {
   return graph;
 }
 
-Instruction around(Action action, const Graph& inner, std::vector<Operand> operands) {
+Instruction wrap(Action action, const Graph& inner, std::vector<Operand> operands) {
   Instruction outer;
   outer.action = action;
   outer.module_path = "layer.0";
@@ -81,14 +81,14 @@ TEST_CASE("recomputed graph: a region knows the buffers that it changes, also in
   list.items = all;
   std::vector<Operand> condition = {constant(true)};
   condition.insert(condition.end(), all.begin(), all.end());
-  for (const Graph& graph : {inner, graph_of(around(Action::set_grad_mode, inner, all)),
-                             graph_of(around(Action::autocast, inner, all)),
-                             graph_of(around(Action::branch, inner, condition)),
-                             graph_of(around(Action::branch, inner, {constant(true), list}))}) {
+  for (const Graph& graph : {inner, graph_of(wrap(Action::set_grad_mode, inner, all)),
+                             graph_of(wrap(Action::autocast, inner, all)),
+                             graph_of(wrap(Action::branch, inner, condition)),
+                             graph_of(wrap(Action::branch, inner, {constant(true), list}))}) {
     const Graph recomputed = with_recomputation(graph, {"layer.0"}, CheckpointOptions{});
     REQUIRE(recomputed.code.size() == 1);
     REQUIRE((recomputed.code[0].action == Action::recompute));
-    CHECK(recomputed.code[0].changed == std::vector<std::size_t>{1, 2});
+    CHECK(recomputed.code[0].mutated_operands == std::vector<std::size_t>{1, 2});
     const std::vector<at::Tensor> expected = run_graph(graph), found = run_graph(recomputed);
     for (std::size_t i = 0; i < expected.size(); ++i) CHECK(at::equal(expected[i], found[i]));
   }

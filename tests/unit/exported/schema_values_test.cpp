@@ -41,7 +41,7 @@ const auto number = [](const JsonCursor& value) { return value.number(); };
 
 }  // namespace
 
-TEST_CASE("schema values: numbers, and those that JSON lacks") {
+TEST_CASE("schema values: numbers include infinity and NaN") {
   CHECK(value_of("-9223372036854775808", integer) == std::numeric_limits<std::int64_t>::min());
   CHECK(error_of_value("9223372036854775808", integer) == "file.k: 9223372036854775808");
   CHECK(error_of_value("1.0", integer) == "file.k: 1.0");
@@ -54,7 +54,7 @@ TEST_CASE("schema values: numbers, and those that JSON lacks") {
   CHECK(error_of_value(long_text, number) == "file.k: \"" + std::string(79, 'a') + "...");
 }
 
-TEST_CASE("schema values: texts, lists, objects and unions have to be what they are") {
+TEST_CASE("schema values: values of the wrong JSON type are refused") {
   CHECK(error_of_value("1", [](const JsonCursor& value) { value.text(); }) == "file.k: 1");
   CHECK(error_of_value("1", [](const JsonCursor& value) { value.boolean(); }) == "file.k: 1");
   CHECK(error_of_value("1", [](const JsonCursor& value) { value.items(); }) == "file.k: 1");
@@ -68,7 +68,7 @@ TEST_CASE("schema values: texts, lists, objects and unions have to be what they 
                        [](const JsonCursor& value) { return value.find("a").has_value(); }));
 }
 
-TEST_CASE("schema values: types, layouts, memory formats and devices are those that are known") {
+TEST_CASE("schema values: unknown types, layouts, memory formats and devices are refused") {
   CHECK((value_of("13", read_scalar_type) == at::kBFloat16));
   CHECK(error_of_value("99", read_scalar_type) == "file.k: data type 99");
   CHECK((value_of("7", read_layout) == at::kStrided));

@@ -64,7 +64,7 @@ TEST_CASE("size expression: guards have the values of Python") {
   }
 }
 
-TEST_CASE("size expression: what has no value of 64 bits has none") {
+TEST_CASE("size expression: overflows and divisions by zero have no value") {
   const std::string large = "9223372036854775807";
   for (const std::string& text :
        {std::string("1 // 0"), std::string("1 % 0"), large + " + 1", "-" + large + " - 2",
@@ -96,7 +96,7 @@ TEST_CASE("size expression: sizes of SymPy have the values of Python") {
   CHECK(SizeExpression::parse_srepr("Symbol('a')", "").symbol() == "a");
 }
 
-TEST_CASE("size expression: other texts are refused") {
+TEST_CASE("size expression: unsupported expressions are refused") {
   std::string chain = "1";
   for (int i = 0; i < 1001; ++i) chain += "+1";
   for (const std::string& text :

@@ -48,8 +48,8 @@ bool are_equal(const TensorDict& a, const TensorDict& b) {
 
 // Returns the message of the error that loading the tensors throws, or an empty string. Checks that
 // the module has the same values as before.
-std::string refusal(nn::Module& module, const TensorDict& tensors,
-                    const LoadModuleOptions& options = {}) {
+std::string error_message(nn::Module& module, const TensorDict& tensors,
+                          const LoadModuleOptions& options = {}) {
   const TemporaryDirectory folder;
   save_safetensors(folder.path() / "a.safetensors", tensors);
   const TensorDict before = values_of(module);
@@ -78,7 +78,7 @@ TEST_CASE("module weights: a file and shards in a folder restore parameters and 
   for (const char* where : {"net.safetensors", "new/shards"}) {
     Net other;
     const at::Tensor weight = other.first->weight;
-    const LoadedNames names = load_weights(other, folder.path() / where);
+    const IncompatibleNames names = load_weights(other, folder.path() / where);
     CHECK(names.missing.empty());
     CHECK(names.unexpected.empty());
     CHECK(are_equal(values_of(other), values));
@@ -95,14 +95,14 @@ TEST_CASE("module weights: one error lists everything, and nothing changes") {
   wrong["more"] = at::zeros({1});
   wrong["first.weight"] = at::zeros({3, 3});
   wrong["norm.weight"] = at::zeros({3}, at::kHalf);
-  CHECK(refusal(net, wrong) ==
+  CHECK(error_message(net, wrong) ==
         "a.safetensors does not fit the module: got missing in the file: first.bias, norm.bias; "
         "unexpected in the file: more; of another shape: first.weight ([3, 3] in the file, [3, 2] "
         "in the module); of another type: norm.weight (Half in the file, Float in the module). "
         "Hint: rename maps the file's names to the module's; strict = false accepts missing and "
         "unexpected names");
   // Shapes and types must match even without strict.
-  CHECK(refusal(net, wrong, {.strict = false}) ==
+  CHECK(error_message(net, wrong, {.strict = false}) ==
         "a.safetensors does not fit the module: got of another shape: first.weight ([3, 3] in the "
         "file, [3, 2] in the module); of another type: norm.weight (Half in the file, Float in the "
         "module). Hint: check that the file belongs to a module with the same configuration");
@@ -113,13 +113,14 @@ TEST_CASE("module weights: without strict, other names are reported") {
   TensorDict some = {{"first.weight", at::full({3, 2}, 7.0f)}, {"more", at::zeros({1})}};
   const TemporaryDirectory folder;
   save_safetensors(folder.path() / "a.safetensors", some);
-  const LoadedNames names = load_weights(net, folder.path() / "a.safetensors", {.strict = false});
+  const IncompatibleNames names =
+      load_weights(net, folder.path() / "a.safetensors", {.strict = false});
   CHECK(names.unexpected == Names{"more"});
   CHECK(names.missing == Names{"first.bias", "inv_freq", "norm.bias", "norm.num_batches_tracked",
                                "norm.running_mean", "norm.running_var", "norm.weight"});
   CHECK(net.first->weight.eq(7).all().item<bool>());
   // A file with none of the module's names is refused.
-  CHECK(refusal(net, {{"more", at::zeros({1})}}, {.strict = false}) != "");
+  CHECK(error_message(net, {{"more", at::zeros({1})}}, {.strict = false}) != "");
 }
 
 TEST_CASE("module weights: types are converted on request") {
@@ -127,13 +128,13 @@ TEST_CASE("module weights: types are converted on request") {
   TensorDict half = values_of(net);
   for (auto& [name, tensor] : half)
     if (tensor.is_floating_point()) tensor = tensor.to(at::kHalf);
-  CHECK(refusal(net, half).ends_with("Hint: convert_dtype = true converts them"));
+  CHECK(error_message(net, half).ends_with("Hint: convert_dtype = true converts them"));
   const TemporaryDirectory folder;
   save_safetensors(folder.path() / "a.safetensors", half);
   load_weights(net, folder.path() / "a.safetensors", {.convert_dtype = true});
   CHECK(at::equal(net.first->weight, half.at("first.weight").to(at::kFloat)));
   half["norm.num_batches_tracked"] = at::zeros({}, at::kFloat);  // a fraction would be lost
-  CHECK(refusal(net, half, {.convert_dtype = true}) ==
+  CHECK(error_message(net, half, {.convert_dtype = true}) ==
         "a.safetensors does not fit the module: got of another type: norm.num_batches_tracked "
         "(Float in the file, Long in the module). Hint: convert_dtype = true converts them");
 }
@@ -142,27 +143,29 @@ TEST_CASE("module weights: names are renamed") {
   Net net;
   TensorDict wrapped;
   for (const auto& [name, tensor] : values_of(net)) wrapped["module." + name] = tensor;
-  CHECK(refusal(net, wrapped).ends_with("Hint: set rename = {replace_prefix(\"module.\", \"\")}"));
-  CHECK(refusal(net, wrapped, {.rename = {replace_prefix("module.", "")}}) == "");
-  CHECK(refusal(net, wrapped, {.rename = {replace_regex("^\\w+\\.(.*)", "$1")}}) == "");
+  CHECK(error_message(net, wrapped)
+            .ends_with("Hint: set rename = {replace_prefix(\"module.\", \"\")}"));
+  CHECK(error_message(net, wrapped, {.rename = {replace_prefix("module.", "")}}) == "");
+  CHECK(error_message(net, wrapped, {.rename = {replace_regex("^\\w+\\.(.*)", "$1")}}) == "");
   const Rename without_first_part = [](const std::string& name) { return name.substr(7); };
-  CHECK(refusal(net, wrapped, {.rename = {without_first_part}}) == "");
+  CHECK(error_message(net, wrapped, {.rename = {without_first_part}}) == "");
   CHECK(code_of([] { replace_regex("(", ""); }) == "weights.regex");
 
   TensorDict two = values_of(net);
   two["old"] = two.at("first.bias");
   two["first.bias"] = two.at("first.bias").clone();
-  CHECK(refusal(net, two, {.rename = {replace_prefix("old", "first.bias")}}) ==
+  CHECK(error_message(net, two, {.rename = {replace_prefix("old", "first.bias")}}) ==
         "a.safetensors does not fit the module: got first.bias and old both become first.bias. "
         "Hint: check that the file belongs to a module with the same configuration");
   // An empty name leaves a tensor out.
-  CHECK(refusal(net, two, {.rename = {replace_prefix("old", "")}}) == "");
+  CHECK(error_message(net, two, {.rename = {replace_prefix("old", "")}}) == "");
 
   // Here the module contains the module of the file.
   nn::Sequential outer({{"net", nn::AnyModule(nn::Linear(2, 3))}});
   const TensorDict inner = {{"weight", at::zeros({3, 2})}, {"bias", at::zeros({3})}};
-  CHECK(refusal(*outer, inner).ends_with("Hint: set rename = {replace_prefix(\"\", \"net.\")}"));
-  CHECK(refusal(*outer, {}) != "");
+  CHECK(error_message(*outer, inner)
+            .ends_with("Hint: set rename = {replace_prefix(\"\", \"net.\")}"));
+  CHECK(error_message(*outer, {}) != "");
 }
 
 TEST_CASE("module weights: tied tensors are saved once and stay tied") {
@@ -181,9 +184,9 @@ TEST_CASE("module weights: tied tensors are saved once and stay tied") {
   CHECK(other.again.is_same(other.table));
 
   TensorDict both = values_of(tied);  // every name, each with its own memory
-  CHECK(refusal(other, both) == "");
+  CHECK(error_message(other, both) == "");
   both["again"] = both.at("again") + 1;
-  CHECK(refusal(other, both)
+  CHECK(error_message(other, both)
             .starts_with("a.safetensors does not fit the module: got again and table differ in the "
                          "file, but are one "
                          "tensor in the module."));
@@ -193,7 +196,7 @@ TEST_CASE("module weights: tied tensors are saved once and stay tied") {
   CHECK(at::equal(other.table, tied.table + 1));
 }
 
-TEST_CASE("module weights: buffers that are not persistent") {
+TEST_CASE("module weights: buffers that are not persistent are neither saved nor loaded") {
   const TemporaryDirectory folder;
   const auto file = folder.path() / "a.safetensors";
   nn::Sequential outer(std::make_shared<Net>());
@@ -220,7 +223,7 @@ TEST_CASE("module weights: tensors that cannot be written are refused") {
   struct Expanded : nn::Module {
     Expanded() { register_buffer("rows", at::zeros({1, 2}).expand({3, 2})); }
   } expanded;
-  CHECK(refusal(expanded, {{"rows", at::ones({3, 2})}}) ==
+  CHECK(error_message(expanded, {{"rows", at::ones({3, 2})}}) ==
         "a.safetensors does not fit the module: got rows has several elements in one place of "
         "memory. Hint: check that the file belongs to a module with the same configuration");
 }

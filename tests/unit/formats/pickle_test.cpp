@@ -97,15 +97,15 @@ TEST_CASE("pickle: every tensor of torch.save is read with its type, sizes and s
   REQUIRE(read.size() == expected.size());
   for (const auto& [name, tensor] : expected) {
     CAPTURE(name);
-    const at::Tensor& own = take(read, name);
+    const at::Tensor& own = tensor_at(read, name);
     CHECK((own.scalar_type() == tensor.scalar_type()));
     REQUIRE(own.sizes() == tensor.sizes());
     CHECK((own.contiguous().view(-1).view(at::kByte).equal(tensor.view(-1).view(at::kByte))));
   }
-  CHECK(take(read, "transposed").strides() == at::IntArrayRef({1, 3}));
+  CHECK(tensor_at(read, "transposed").strides() == at::IntArrayRef({1, 3}));
 }
 
-TEST_CASE("pickle: reading it is off unless asked for") {
+TEST_CASE("pickle: reading requires allow_pickle") {
   CHECK(code_of([] { load_pytorch_weights(data / "zoo.bin"); }) == "pickle.not-allowed");
   const TemporaryDirectory folder;
   CHECK(code_of([&] {
@@ -124,7 +124,7 @@ TEST_CASE("pickle: a module that torch::save wrote has the names of its tensors"
   for (const auto& list : {child->named_parameters(), child->named_buffers()}) {
     for (const auto& item : list) {
       CAPTURE(item.key());
-      CHECK(take(read, item.key()).equal(item.value()));
+      CHECK(tensor_at(read, item.key()).equal(item.value()));
       ++tensors;
     }
   }
@@ -156,7 +156,7 @@ TEST_CASE("pickle: conversion does not write into a checkpoint, and one file has
         }) == "weights.shard-size");
 }
 
-TEST_CASE("pickle: files that are not weights are refused by what they have") {
+TEST_CASE("pickle: each kind of file that is not weights has its error code") {
   CHECK(code_of([] { load_pytorch_weights(data / "nested.bin", kAllowed); }) ==
         "pickle.not-weights");
   CHECK(code_of([] { load_pytorch_weights(data / "sgd.pt", kAllowed); }) == "pickle.not-weights");
@@ -230,7 +230,7 @@ TEST_CASE("pickle: every instruction that PyTorch does not write is refused") {
   }
 }
 
-TEST_CASE("pickle: a tensor lies in its storage, and has no more elements than it") {
+TEST_CASE("pickle: a tensor outside its storage or with more elements than it is refused") {
   CHECK(error_of_value(kFour) == "none");
   CHECK(error_of_value(tensor(1, integer(3), integer(1))) == "none");
   CHECK(error_of_value(tensor(4, integer(0), integer(1))) == "none");
@@ -288,7 +288,7 @@ TEST_CASE("pickle: hooks and metadata of tensors are refused") {
   CHECK(begins_with(error_of_value(with("\x89N}")), "pickle.forbidden"));
 }
 
-TEST_CASE("pickle: deep, large and circular values end") {
+TEST_CASE("pickle: deep, large and circular values are refused") {
   const std::string million(1'000'000, ']');
   CHECK(begins_with(error_of(million + '.'), "pickle.damaged"));  // more values than allowed
   std::string nested(10'000, '(');

@@ -59,11 +59,11 @@ TEST_CASE("safetensors: every dtype has the values that Python wrote") {
 TEST_CASE("safetensors: scalars, empty tensors and names with any characters survive") {
   const TensorDict tensors = load_safetensors(data / "names.safetensors");
   CHECK(tensors.size() == 8);
-  CHECK(take(tensors, "scalar").dim() == 0);
-  CHECK(take(tensors, "scalar").item<float>() == 3.5f);
-  CHECK(take(tensors, "empty.rows").sizes() == at::IntArrayRef{0, 3});
-  CHECK(take(tensors, "empty.columns").sizes() == at::IntArrayRef{3, 0});
-  CHECK(take(tensors, "").sizes() == at::IntArrayRef{3});
+  CHECK(tensor_at(tensors, "scalar").dim() == 0);
+  CHECK(tensor_at(tensors, "scalar").item<float>() == 3.5f);
+  CHECK(tensor_at(tensors, "empty.rows").sizes() == at::IntArrayRef{0, 3});
+  CHECK(tensor_at(tensors, "empty.columns").sizes() == at::IntArrayRef{3, 0});
+  CHECK(tensor_at(tensors, "").sizes() == at::IntArrayRef{3});
   CHECK(tensors.contains("quote \" backslash \\ slash / newline \n tab \t bell \a delete \x7f"));
   CHECK(tensors.contains("é ü 漢字 \U0001f600 \u2028"));
 }
@@ -175,7 +175,7 @@ TEST_CASE("safetensors: the error for a missing tensor names the nearest name") 
     CHECK(error.code() == "safetensors.missing-tensor");
     CHECK(error.hint() == "did you mean \"scalar\"?");
   }
-  CHECK(code_of([] { take({{"labels", at::ones({1})}}, "label"); }) == "data.missing-tensor");
+  CHECK(code_of([] { tensor_at({{"labels", at::ones({1})}}, "label"); }) == "data.missing-tensor");
 }
 
 TEST_CASE("safetensors: folders, pipes and missing files are errors of the system") {

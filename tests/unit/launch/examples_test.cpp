@@ -89,7 +89,7 @@ TEST_CASE("examples: kubernetes.yaml gives each pod its rank and the address of 
   const Manifest manifest = manifest_of("kubernetes.yaml");
   CHECK(manifest.spec["backoffLimit"].as<int>() == 0);
   const Worker worker = worker_of(environment_of(manifest, 2));
-  CHECK(worker.started_by == StartedBy::kubernetes);
+  CHECK(worker.started_by == LauncherKind::kubernetes);
   CHECK(worker.rank == 2);
   CHECK(worker.world_size == manifest.spec["completions"].as<int>());
   CHECK(worker.master_addr == manifest.job_name + "-0." + manifest.service_name);

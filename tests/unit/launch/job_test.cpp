@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "hasten/base/text.h"
-#include "launch/end_order.h"
+#include "launch/exit_order.h"
 #include "launch/process_table.h"
 
 namespace launch_job_test {
@@ -59,7 +59,7 @@ TEST_CASE("job: processes with its name are killed, and processes with another n
   const std::string job = new_job_name(), line = str(kJobVariable, "=", job);
   const pid_t own = start_waiting_process(line), inner = start_waiting_process(line + ".inner"),
               other = start_waiting_process(line + "x"), spared = start_waiting_process(line);
-  CHECK(kill_job({.job = job, .guardian_pid = spared}) == 2);
+  CHECK(kill_job({.job = job, .cleanup_pid = spared}) == 2);
   waitid(P_PID, static_cast<id_t>(own), nullptr, WEXITED | WNOWAIT);
   waitid(P_PID, static_cast<id_t>(inner), nullptr, WEXITED | WNOWAIT);
   CHECK(signal_that_ended(own) == SIGKILL);
@@ -98,13 +98,13 @@ TEST_CASE("job: a process older than the caller is killed if the job is older, t
   const pid_t older = start_waiting_process(str(kJobVariable, "=", job));
   const auto start = entry_of(older)->start;
   usleep(50'000);  // a few clock ticks
-  const pid_t guardian = fork();
-  if (guardian == 0) {
+  const pid_t cleanup_process = fork();
+  if (cleanup_process == 0) {
     const int without = kill_job({.job = job});
     _exit(without == 0 && kill_job({.job = job, .launcher_start = start}) == 1 ? 0 : 1);
   }
   int status = -1;
-  waitpid(guardian, &status, 0);
+  waitpid(cleanup_process, &status, 0);
   CHECK(status == 0);
   if (status == 0) waitid(P_PID, static_cast<id_t>(older), nullptr, WEXITED | WNOWAIT);
   CHECK(signal_that_ended(older) == SIGKILL);
@@ -154,8 +154,8 @@ TEST_CASE("process table: it has this process, its parent and its children") {
   CHECK_FALSE(entry_of(at->proc_pid));
 }
 
-TEST_CASE("end order: processes are ordered by their ends") {
-  EndOrder order;
+TEST_CASE("exit order: processes are listed in the order in which they exit") {
+  ExitOrder order;
   pid_t processes[3];
   for (std::size_t i = 0; i < 3; ++i) {
     processes[i] = start_waiting_process("A=b");

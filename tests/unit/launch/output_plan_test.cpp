@@ -42,7 +42,7 @@ TEST_CASE("output: it is shown by default, and a log folder adds one file per ra
   CHECK(output_plan({}, {.world_size = 1}, 0).prefix.empty());
 }
 
-TEST_CASE("output: tee shows and keeps, redirects only keeps") {
+TEST_CASE("output: tee shows and saves output, redirects only saves it") {
   const auto text_with = [](const char* tee, const char* redirects, std::size_t local = 1) {
     return text_of({.log_dir = "l", .tee = tee, .redirects = redirects}, local);
   };
@@ -83,9 +83,9 @@ TEST_CASE("output: a file has its stream, and the last lines are from both strea
   plan.file[1] = folder.path() / "a/b/stderr.log";
   Console console;
   RankOutput output(plan, console);
-  output.take("one\ntw", 1);
-  output.take("wrong\n", 2);
-  output.take("o\nthree", 1);
+  output.append("one\ntw", 1);
+  output.append("wrong\n", 2);
+  output.append("o\nthree", 1);
   output.finish();
   CHECK(log_text(plan.file[0], 14) == "one\ntwo\nthree\n");
   CHECK(log_text(plan.file[1], 6) == "wrong\n");
@@ -94,16 +94,16 @@ TEST_CASE("output: a file has its stream, and the last lines are from both strea
 
   plan.file[0] = plan.file[1] = folder.path() / "a/together.log";
   RankOutput together(plan, console);
-  together.take("one\n", 1);
-  together.take("two\n", 2);
+  together.append("one\n", 1);
+  together.append("two\n", 2);
   together.finish();
   CHECK(log_text(plan.file[0], 8) == "one\ntwo\n");
   CHECK(together.saved_path() == plan.file[0]);
   plan.file[0] = plan.file[1] = folder.path() / "a/b/stderr.log/impossible";
   CHECK_THROWS_AS(RankOutput(plan, console), IoError);
-  plan.log_failure = LogFailure::is_reported;
+  plan.log_error_policy = LogErrorPolicy::report;
   RankOutput without(plan, console);
-  without.take("one\n", 1);
+  without.append("one\n", 1);
   CHECK(without.last_lines().size() == 1);
   CHECK_FALSE(without.must_wait(1));
 }
@@ -116,12 +116,12 @@ TEST_CASE("output: a log continues after an earlier job's, and keeps whole lines
   const std::string text("a\0b\n", 4);
   {
     RankOutput output(plan, console);
-    output.take(text, 1);
+    output.append(text, 1);
     CHECK(log_text(plan.file[0], 4) == text);  // before the output is closed
     CHECK(output.last_lines().back() == std::string("a\0b", 3));
   }
   RankOutput output(plan, console);
-  output.take("later\n", 1);
+  output.append("later\n", 1);
   const std::size_t line =
       std::string("--- hasten launch: another job begins, 2026-01-01 00:00:00 UTC ---\n").size();
   const std::string all = log_text(plan.file[0], text.size() + line + 6);

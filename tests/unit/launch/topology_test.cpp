@@ -53,7 +53,7 @@ class Machine {
 // Returns the CPUs of each share, such as "0,1 2,3".
 std::string shares(const Topology& topology, std::size_t count, const std::vector<int>& gpus = {}) {
   std::vector<std::string> texts;
-  for (const auto& share : shares_of_cores(topology, count, gpus)) {
+  for (const auto& share : partition_cores(topology, count, gpus)) {
     std::vector<std::string> cpus;
     for (const int cpu : share) cpus.push_back(std::to_string(cpu));
     texts.push_back(join(cpus, ","));
@@ -153,23 +153,23 @@ TEST_CASE("cores: processes with GPUs are near them") {
 TEST_CASE("cores: threads are limited by cores and by control groups") {
   Machine machine;
   for (int core = 0; core < 32; ++core) machine.siblings(str(core, ",", core + 32));
-  CHECK(threads_each(machine.topology("0-63"), 1) == 32);
-  CHECK(threads_each(machine.topology("0-63"), 4) == 8);
-  CHECK(threads_each(machine.topology("0-63"), 100) == 1);
+  CHECK(threads_per_process(machine.topology("0-63"), 1) == 32);
+  CHECK(threads_per_process(machine.topology("0-63"), 4) == 8);
+  CHECK(threads_per_process(machine.topology("0-63"), 100) == 1);
   machine.file("proc/self/cgroup", "12:cpu:/other\n0::/pods/train")
       .file("sys/fs/cgroup/cpu.max", "max 100000")
       .file("sys/fs/cgroup/pods/cpu.max", "800000 100000")
       .file("sys/fs/cgroup/pods/train/cpu.max", "max 100000");
   CHECK(machine.topology("0-63").quota == 8);  // the quota of the parent group
   machine.file("sys/fs/cgroup/pods/train/cpu.max", "200000 100000");
-  CHECK(threads_each(machine.topology("0-63"), 1) == 2);
-  CHECK(threads_each(machine.topology("0-63"), 2) == 1);
+  CHECK(threads_per_process(machine.topology("0-63"), 1) == 2);
+  CHECK(threads_per_process(machine.topology("0-63"), 2) == 1);
   machine.file("sys/fs/cgroup/pods/train/cpu.max", "50000 100000");
-  CHECK(threads_each(machine.topology("0-63"), 1) == 1);
+  CHECK(threads_per_process(machine.topology("0-63"), 1) == 1);
   // The group's own path does not exist in a container whose root is the group.
   machine.file("proc/self/cgroup", "0::/../../elsewhere")
       .file("sys/fs/cgroup/cpu.max", "350000 100000");
-  CHECK(threads_each(machine.topology("0-63"), 1) == 3);
+  CHECK(threads_per_process(machine.topology("0-63"), 1) == 3);
   for (const char* wrong : {"", "max", "x 100000", "100000", "-1 100000", "1 0", "1 2 3"}) {
     machine.file("sys/fs/cgroup/cpu.max", wrong);
     CHECK(machine.topology("0-63").quota == 0);

@@ -47,7 +47,7 @@ TEST_CASE("metrics: counts of two processes add up to those of all rows") {
     CHECK(first->compute().at(name) == doctest::Approx(score).epsilon(1e-12));
 }
 
-TEST_CASE("metrics: a metric that needs every row leaves a combination without counts") {
+TEST_CASE("metrics: a combination with a metric that needs every row has no counts") {
   const auto metric = combine_metrics({std::make_shared<Accuracy>(), std::make_shared<RocAuc>()});
   CHECK(metric->counts().empty());
 }

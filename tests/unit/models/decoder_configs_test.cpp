@@ -68,7 +68,7 @@ TEST_CASE("decoder configs: rotary positions of every version of transformers ar
             .original_max_position_embeddings == 64);
 }
 
-TEST_CASE("decoder configs: what hasten does not compute is refused by name") {
+TEST_CASE("decoder configs: unsupported settings are refused by name") {
   CHECK(
       contains(error_of_llama(R"({"model_type": "llama", "rope_scaling": {"rope_type": "yarn"}})"),
                "rope_type: got yarn, expected default, linear, llama3"));
@@ -104,7 +104,7 @@ TEST_CASE("decoder configs: the built-in names are those of load_model") {
   for (const std::string& name : builtin_models()) {
     CAPTURE(name);
     CHECK(vocab_size_of(name) > 30000);
-    CHECK(usual_task_of(name) ==
+    CHECK(default_task_of(name) ==
           (name.rfind("bert", 0) == 0 ? Task::text_classification : Task::causal_lm));
   }
   CHECK(LlamaConfig::by_name("llama-3.2-1b")->head_size() == 64);
@@ -144,7 +144,7 @@ TEST_CASE("decoder configs: a GPT-2's and a Llama's norms and biases do not deca
                                        "model.norm.weight"});
 }
 
-TEST_CASE("decoder configs: new weights are spread as in transformers") {
+TEST_CASE("decoder configs: new weights have the standard deviations of transformers") {
   torch::manual_seed(2);
   GPT2LMHeadModel model({.vocab_size = 400,
                          .n_positions = 16,

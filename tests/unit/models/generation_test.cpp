@@ -56,7 +56,7 @@ struct Constant : torch::nn::Module, CausalModel {
 std::vector<std::int64_t> allowed_tokens(std::vector<float> logits, GenerationOptions options) {
   options.do_sample = true;
   const std::vector<std::int64_t> text = {0};
-  ScoreRules(options, 1).apply({.tokens = text}, logits);
+  LogitsProcessor(options, 1).apply({.tokens = text}, logits);
   std::vector<std::int64_t> allowed;
   for (std::size_t token = 0; token < logits.size(); ++token) {
     if (logits[token] != kForbidden) allowed.push_back(static_cast<std::int64_t>(token));
@@ -95,7 +95,7 @@ TEST_CASE("generation: a user's model generates, and each token is read once") {
   CHECK(model.read_tokens == 2 + 4);
 }
 
-TEST_CASE("generation: each row ends at its own end, and is padded after it") {
+TEST_CASE("generation: each row stops at its end token and is padded after it") {
   Counter model(20);
   const at::Tensor prompts = at::tensor({4, 9, 1, 2}, at::kLong).view({2, 2});
   std::vector<std::vector<std::int64_t>> steps;
@@ -116,7 +116,7 @@ TEST_CASE("generation: the default length is 20 new tokens") {
   CHECK(generate(model, row({1, 2, 3}), {}, {.max_length = 7}).sequences.size(1) == 7);
 }
 
-TEST_CASE("generation: the default length ends at the longest row of the model") {
+TEST_CASE("generation: the default length is limited by the model's maximum") {
   Counter model(1000);
   model.limit = 10;
   CHECK(generate(model, row({1, 2, 3}), {}, {}).sequences.size(1) == 10);
@@ -139,8 +139,7 @@ TEST_CASE("generation: min_new_tokens takes precedence over min_length") {
   CHECK(at::equal(text({.min_length = 2, .min_new_tokens = 8}), on));
 }
 
-TEST_CASE(
-    "generation: filters of probabilities decide like those of transformers at their limits") {
+TEST_CASE("generation: top_k, top_p and min_p keep the same tokens as transformers at ties") {
   using Tokens = std::vector<std::int64_t>;
   const std::vector<float> equal(10, 0.0F);
   // Each probability is the float 0.1, which is also the float of 1 - 0.9.
@@ -157,14 +156,14 @@ TEST_CASE(
   CHECK(allowed_tokens({3, 3, 0, 3, 3}, {.top_k = 4, .top_p = 0.75}) == Tokens{1, 3, 4});
 }
 
-TEST_CASE("generation: of equal beams the first goes on, with the smallest tokens") {
+TEST_CASE("generation: ties keep the first beam and the smallest tokens") {
   Constant model({0, 0, 0, 0, 0, 0, 1, 0});
   const GenerationOutput out = generate(
       model, row({1}), {}, {.max_new_tokens = 1, .num_beams = 3, .num_return_sequences = 3});
   CHECK(at::equal(out.sequences, at::tensor({1, 6, 1, 0, 1, 1}, at::kLong).view({3, 2})));
 }
 
-TEST_CASE("generation: padding that is no token of the model is refused") {
+TEST_CASE("generation: a padding id outside the vocabulary is refused") {
   Counter model(20);
   const at::Tensor prompts = at::tensor({4, 9, 1, 2}, at::kLong).view({2, 2});
   for (const std::int64_t beams : {1, 2}) {
@@ -180,7 +179,7 @@ TEST_CASE("generation: padding that is no token of the model is refused") {
   }
 }
 
-TEST_CASE("generation: the files of a model set options, and what they cannot mean is refused") {
+TEST_CASE("generation: a model's files set options, and invalid values are refused") {
   const TemporaryDirectory folder("hasten-generation");
   const auto defaults = [&](const std::string& config, const std::string& generation) {
     write_file_atomically(folder.path() / "config.json", config);
@@ -227,7 +226,7 @@ TEST_CASE("generation: a seed repeats its samples, and another one draws others"
   CHECK_FALSE(at::equal(sample(1)[0], sample(1)[1]));
 }
 
-TEST_CASE("generation: a beam search of one beam's width is greedy, and wider ones score better") {
+TEST_CASE("generation: one beam equals greedy search, and more beams score better") {
   const auto model = tiny_gpt2();
   const at::Tensor prompts = at::randint(0, 37, {3, 4});
   const auto best = [&](std::int64_t beams) {
@@ -332,13 +331,13 @@ TEST_CASE("generation: prompts that do not fit are refused") {
   CHECK(error(row({1, 2}), {}, {.max_new_tokens = 3}) == "none");
 }
 
-TEST_CASE("cache: it is allocated once, and rows are copied where they differ only") {
+TEST_CASE("cache: memory is allocated once, and only the differing tokens of rows are copied") {
   KeyValueCache cache({.layers = 1, .width = 2}, {.rows = 2, .capacity = 6, .copies = 3});
   const at::Tensor prompt = at::randn({2, 3, 2});
   cache.append(0, prompt, -prompt);
   cache.advance(3);
   const void* const memory = cache.tensors()[0].data_ptr();
-  cache.spread();
+  cache.expand();
   CHECK(cache.rows() == 6);
   const at::Tensor keys = cache.tensors()[0];
   for (std::int64_t copy = 0; copy < 3; ++copy) {
@@ -366,7 +365,7 @@ TEST_CASE("cache: it is allocated once, and rows are copied where they differ on
         }) == "models.cache");
 }
 
-TEST_CASE("cache: it refuses what does not fit, and a second prompt replaces the first") {
+TEST_CASE("cache: invalid arguments are refused, and a second prompt replaces the first") {
   const auto error = [](const auto& call) { return code_of(call); };
   KeyValueCache cache({.layers = 1, .width = 2}, {.rows = 2, .capacity = 4});
   const at::Tensor padded = at::tensor({0, 1, 1, 1}, at::kLong).view({2, 2});
@@ -393,7 +392,7 @@ TEST_CASE("cache: positions count the tokens that are not padding") {
   cache.set_prompt(at::tensor({0, 0, 1, 1, 1, 1}, at::kLong).view({2, 3}));
   CHECK(at::equal(cache.positions(3), at::tensor({0, 0, 0, 0, 1, 2}, at::kLong).view({2, 3})));
   cache.advance(3);
-  cache.spread();
+  cache.expand();
   CHECK(
       at::equal(cache.positions(2), at::tensor({1, 2, 1, 2, 3, 4, 3, 4}, at::kLong).view({4, 2})));
   CHECK(cache.mask(1).additive().size(0) == 4);

@@ -32,8 +32,8 @@ TORCH_MODULE(Pair);
 
 struct Net : nn::Module {
   at::Tensor forward(const at::Tensor& x) { return second->forward(at::relu(first(x))); }
-  Hooked<nn::Linear> first = register_module("first", Hooked<nn::Linear>(3, 4));
-  Hooked<nn::Linear> second = register_module("second", Hooked<nn::Linear>(4, 2));
+  HookedModule<nn::Linear> first = register_module("first", HookedModule<nn::Linear>(3, 4));
+  HookedModule<nn::Linear> second = register_module("second", HookedModule<nn::Linear>(4, 2));
 };
 
 at::Tensor leaf(at::IntArrayRef sizes) { return at::rand(sizes).requires_grad_(); }
@@ -71,7 +71,7 @@ TEST_CASE("hooks: forward hooks see and replace inputs and outputs") {
   CHECK(at::equal(call_module(*layer, x), plain));
 }
 
-TEST_CASE("hooks: tensors are found in maps and structs, and other arguments pass unseen") {
+TEST_CASE("hooks: tensors are found in maps and structs, and other arguments are unchanged") {
   Pair pair;
   const TensorDict batch = {{"a", at::full({2}, 3.0)}, {"b", at::full({2}, 5.0)}};
   const HookHandle before = register_forward_pre_hook(
@@ -162,7 +162,7 @@ TEST_CASE("hooks: a backward hook has undefined gradients for unused results") {
   CHECK(runs == 2);
 }
 
-TEST_CASE("hooks: a module calls members of type Hooked with hooks") {
+TEST_CASE("hooks: a module calls members of type HookedModule with hooks") {
   const auto net = std::make_shared<Net>();
   CHECK(net->named_parameters().contains("first.weight"));
   std::map<std::string, int> calls;

@@ -59,7 +59,7 @@ inline at::Tensor adapted_weight(const nn::Module& module, const std::string& la
                         value_of(module, layer + ".lora_A.weight"));
 }
 
-inline at::Tensor by_hand(const UserNet& net, const at::Tensor& x, double scale) {
+inline at::Tensor expected_output(const UserNet& net, const at::Tensor& x, double scale) {
   const auto weight = [&](const char* layer) { return adapted_weight(net, layer, scale); };
   at::Tensor y = at::gelu(at::linear(x, weight("first"), value_of(net, "first.bias")));
   y = at::tanh(at::linear(y, weight("blocks.0")));

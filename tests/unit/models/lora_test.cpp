@@ -29,14 +29,14 @@ TEST_CASE("lora: every kind of linear layer of a user's module is adapted") {
   CHECK(at::equal(net->forward(x), plain));  // B is zero
   fill_b(*net);
   for (const at::Tensor& input : {x, x.reshape({6, 4}), x.select(1, 0)}) {
-    CHECK(near(net->forward(input), by_hand(*net, input, 3)));
+    CHECK(near(net->forward(input), expected_output(*net, input, 3)));
     CHECK_FALSE(near(net->forward(input), plain.reshape({6, 3}).slice(0, 0, 1), 0.1));
   }
   at::Tensor in_thread;
   std::thread([&] { in_thread = net->forward(x); }).join();
   CHECK(at::equal(in_thread, net->forward(x)));
   const c10::InferenceMode inference;
-  CHECK(near(net->forward(x), by_hand(*net, x, 3)));
+  CHECK(near(net->forward(x), expected_output(*net, x, 3)));
 }
 
 TEST_CASE("lora: gradients equal those of the adapted weights, and only A and B have them") {
@@ -54,7 +54,7 @@ TEST_CASE("lora: gradients equal those of the adapted weights, and only A and B 
     if (is_factor) gradients[item.key()] = item.value().grad().clone();
   }
   net->zero_grad();
-  by_hand(*net, x, 3).pow(2).sum().backward();
+  expected_output(*net, x, 3).pow(2).sum().backward();
   for (const auto& [name, gradient] : gradients) {
     CAPTURE(name);
     CHECK(near(gradient, value_of(*net, name).grad(), 1e-3));
@@ -186,7 +186,7 @@ TEST_CASE("lora: modules_to_save and biases train beside the adapters") {
         "first.bias " + first + "last.bias ");
 }
 
-TEST_CASE("lora: what does not fit is refused by name, and the module stays as it is") {
+TEST_CASE("lora: invalid options are refused by name and leave the module unchanged") {
   const auto net = new_net();
   const auto refusal = [&](const LoraOptions& options) {
     try {
@@ -278,8 +278,8 @@ TEST_CASE(
     const auto states = static_cast<std::size_t>(anatomy::Component::optimizer_states);
     const std::int64_t trained = 4 * (2 * (4 * (32 + 32) + 2 * (32 + 64)) + (32 + 32)) + 2 * 32 + 2;
     CHECK(measured.trained_parameters == trained);
-    CHECK(measured.most[states] >= 8 * trained);
-    CHECK(measured.most[states] <= 8 * trained + 8 * 28);
+    CHECK(measured.max_bytes[states] >= 8 * trained);
+    CHECK(measured.max_bytes[states] <= 8 * trained + 8 * 28);
   }
 }
 

@@ -96,7 +96,7 @@ void check_model(PreTrainedModel& model, std::int64_t classes) {
   const Step loss_only = step(model, padded(rows), true);
   CHECK_FALSE(loss_only.out.logits.defined());
   check_equal(loss_only, whole);
-  CHECK(model.takes_packed_batches());
+  CHECK(model.supports_packed_batches());
   check_equal(step(model, flat(rows), true), whole);
   const Step packed = step(model, flat(rows), false);
   check_equal(packed, whole);

@@ -107,7 +107,7 @@ auto loss_on(const TensorDict& batch) {
 
 }  // namespace
 
-TEST_CASE("recomputation: BERT with dropout, full and padded batches") {
+TEST_CASE("recomputation: BERT with dropout gives equal results, with and without padding") {
   using Model = BertForSequenceClassification;
   const auto make = [] {
     torch::manual_seed(7);
@@ -118,7 +118,7 @@ TEST_CASE("recomputation: BERT with dropout, full and padded batches") {
   for (const bool padded : {false, true}) check_model(make, loss_on<Model>(texts(padded)));
 }
 
-TEST_CASE("recomputation: BERT with eager attention and tied tables") {
+TEST_CASE("recomputation: BERT with eager attention and tied embeddings gives equal results") {
   using Model = BertForMaskedLM;
   const auto make = [] {
     torch::manual_seed(7);
@@ -133,7 +133,8 @@ TEST_CASE("recomputation: BERT with eager attention and tied tables") {
   check_model(make, loss_on<Model>(batch));
 }
 
-TEST_CASE("recomputation: a ViT, and a ResNet whose batch norms count each batch once") {
+TEST_CASE(
+    "recomputation: ViT and ResNet give equal results, and batch norms count each batch once") {
   torch::manual_seed(9);
   const TensorDict images = {{"pixel_values", torch::randn({4, 3, 16, 16})},
                              {"labels", at::randint(0, 2, {4})}};
@@ -163,7 +164,7 @@ TEST_CASE("recomputation: a ViT, and a ResNet whose batch norms count each batch
       loss_on<ResNetForImageClassification>(images));
 }
 
-TEST_CASE("recomputation: GPT-2 and Llama") {
+TEST_CASE("recomputation: GPT-2 and Llama give equal results") {
   TensorDict batch = texts(true);
   batch["labels"] = batch.at("input_ids");
   check_model(
@@ -191,7 +192,7 @@ TEST_CASE("recomputation: GPT-2 and Llama") {
       loss_on<LlamaForCausalLM>(batch));
 }
 
-TEST_CASE("recomputation: exported programs, by layers and by module paths") {
+TEST_CASE("recomputation: exported programs give equal results, by layers and by module paths") {
   const auto loss_of = [](const TensorDict& batch) {
     return [batch](PreparedModel<ExportedModule>& model) { return model(batch).at("loss"); };
   };
@@ -228,7 +229,7 @@ TEST_CASE("recomputation: layers are chosen by number and by path") {
   CHECK(set_recomputation(bert, std::nullopt).empty());
 }
 
-TEST_CASE("recomputation: what cannot be recomputed is named") {
+TEST_CASE("recomputation: models and modules that cannot be recomputed are refused") {
   torch::nn::Linear plain(2, 2);
   CHECK(code_of([&] { set_recomputation(*plain, Recomputation{}); }) == "models.no-recomputation");
   BertForSequenceClassification bert(small_bert());
@@ -246,7 +247,7 @@ TEST_CASE("recomputation: what cannot be recomputed is named") {
 TEST_CASE("recomputation: a refused choice leaves the layers as they were") {
   struct Block : torch::nn::Module, RecomputableLayer {
     Tensor forward(const Tensor& x) {
-      return recomputable(
+      return run_recomputable(
           [this](const Tensor& y) {
             ++runs;
             return y.sin();

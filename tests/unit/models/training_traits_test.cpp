@@ -28,7 +28,7 @@ struct WithTraits : Plain, TrainingTraits {
 
 }  // namespace
 
-TEST_CASE("traits: a module that derives from them is asked, and another one is not") {
+TEST_CASE("traits: only modules that derive from TrainingTraits are queried") {
   const Plain plain;
   const WithTraits with;
   CHECK(traits_of(plain) == nullptr);
@@ -40,7 +40,7 @@ TEST_CASE("traits: a module that derives from them is asked, and another one is 
   CHECK(undecayed_parameters_of(with) == std::set<std::string>{"layer.weight"});
 }
 
-TEST_CASE("traits: a BERT counts input_ids, and the mask's entries without padding") {
+TEST_CASE("traits: BERT counts all input_ids, and the tokens without padding") {
   const BertModel model(BertConfig{.vocab_size = 10,
                                    .hidden_size = 4,
                                    .num_hidden_layers = 1,

@@ -61,7 +61,7 @@ TEST_CASE("ops: the error for an id outside the table names its row and position
                   DataError);
 }
 
-TEST_CASE("ops: embedding_sum of fewer tables adds those that are there") {
+TEST_CASE("ops: embedding_sum adds only the tables that are defined") {
   torch::manual_seed(22);
   const Tensor word = leaf({50, 12}), position = leaf({16, 12}), type = leaf({2, 12});
   const Tensor ids = at::randint(0, 50, {3, 10});

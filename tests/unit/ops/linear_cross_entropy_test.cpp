@@ -38,12 +38,12 @@ struct Inputs {
   std::vector<at::Tensor> leaves() const { return {hidden, weight, bias}; }
 };
 
-at::Tensor fused(const Inputs& in, const Loss& loss) {
+at::Tensor fused_loss(const Inputs& in, const Loss& loss) {
   return ops::linear_cross_entropy(in.hidden, in.weight, in.bias, in.labels, loss.ignore_index,
                                    loss.label_smoothing, loss.mean);
 }
 
-at::Tensor whole(const Inputs& in, const Loss& loss) {
+at::Tensor reference_loss(const Inputs& in, const Loss& loss) {
   return at::cross_entropy_loss(at::linear(in.hidden, in.weight, in.bias), in.labels, {},
                                 loss.mean ? at::Reduction::Mean : at::Reduction::Sum,
                                 loss.ignore_index, loss.label_smoothing);
@@ -56,7 +56,7 @@ double difference(const at::Tensor& a, const at::Tensor& b) {
 }
 
 void check_equal(const Inputs& in, const Loss& loss, double tolerance) {
-  const at::Tensor a = fused(in, loss), b = whole(in, loss);
+  const at::Tensor a = fused_loss(in, loss), b = reference_loss(in, loss);
   CHECK((a.scalar_type() == b.scalar_type()));
   CHECK(difference(a, b) <= tolerance);
   const auto of_fused = torch::autograd::grad({a * 3}, in.leaves()),
@@ -95,24 +95,24 @@ TEST_CASE("linear cross entropy: large logits and unlikely labels stay finite") 
   const torch::NoGradGuard no_grad;
   in.weight.mul_(200);
   in.labels.clamp_min_(0);
-  CHECK(difference(fused(in, {}), whole(in, {})) <= 1e-6);
+  CHECK(difference(fused_loss(in, {}), reference_loss(in, {})) <= 1e-6);
 }
 
 TEST_CASE("linear cross entropy: without labels the loss is not a number and gradients are 0") {
   Inputs in(4, 5, 3);
   in.labels.fill_(-100);
-  const at::Tensor loss = fused(in, {});
+  const at::Tensor loss = fused_loss(in, {});
   CHECK(std::isnan(loss.item<double>()));
   for (const at::Tensor& gradient : torch::autograd::grad({loss}, in.leaves()))
     CHECK(gradient.abs().max().item<double>() == 0);
-  CHECK(fused(in, {.mean = false}).item<double>() == 0);
+  CHECK(fused_loss(in, {.mean = false}).item<double>() == 0);
 }
 
 TEST_CASE("linear cross entropy: only the gradients that are needed are computed") {
   Inputs in(10, 30, 4);
   in.weight.requires_grad_(false);
-  const auto expected = torch::autograd::grad({whole(in, {})}, {in.hidden, in.bias});
-  const auto found = torch::autograd::grad({fused(in, {})}, {in.hidden, in.bias});
+  const auto expected = torch::autograd::grad({reference_loss(in, {})}, {in.hidden, in.bias});
+  const auto found = torch::autograd::grad({fused_loss(in, {})}, {in.hidden, in.bias});
   CHECK(difference(found[0], expected[0]) <= 1e-5);
   CHECK(difference(found[1], expected[1]) <= 1e-5);
   CHECK_FALSE(in.weight.grad().defined());
@@ -120,12 +120,12 @@ TEST_CASE("linear cross entropy: only the gradients that are needed are computed
   CHECK(difference(without_bias,
                    at::cross_entropy_loss(at::linear(in.hidden, in.weight), in.labels)) <= 1e-5);
   const torch::NoGradGuard no_grad;
-  CHECK(difference(fused(in, {}), whole(in, {})) <= 1e-5);
+  CHECK(difference(fused_loss(in, {}), reference_loss(in, {})) <= 1e-5);
 }
 
 TEST_CASE("linear cross entropy: a graph that is kept gives the same gradients again") {
   const Inputs in(40, 60, 8);
-  const at::Tensor loss = fused(in, {});
+  const at::Tensor loss = fused_loss(in, {});
   const auto once = torch::autograd::grad({loss}, in.leaves(), {}, /*retain_graph=*/true),
              again = torch::autograd::grad({loss}, in.leaves());
   for (std::size_t i = 0; i < once.size(); ++i) CHECK(at::equal(once[i], again[i]));
@@ -141,7 +141,7 @@ TEST_CASE("linear cross entropy: gradients can be differentiated") {
     }
     return torch::autograd::grad({sum}, in.leaves());
   };
-  const auto found = second(fused(in, {})), expected = second(whole(in, {}));
+  const auto found = second(fused_loss(in, {})), expected = second(reference_loss(in, {}));
   for (std::size_t i = 0; i < found.size(); ++i) CHECK(difference(found[i], expected[i]) <= 1e-10);
 }
 
@@ -161,11 +161,11 @@ TEST_CASE("linear cross entropy: under autocast products have its type and sums 
   for (const at::ScalarType type : {at::kBFloat16, at::kHalf}) {
     CAPTURE(c10::toString(type));
     const Inputs in(64, 300, 16);
-    const at::Tensor expected = whole(in, {});
+    const at::Tensor expected = reference_loss(in, {});
     const auto of_whole = torch::autograd::grad({expected}, in.leaves());
     at::autocast::set_autocast_dtype(at::kCPU, type);
     at::autocast::set_autocast_enabled(at::kCPU, true);
-    const at::Tensor loss = fused(in, {});
+    const at::Tensor loss = fused_loss(in, {});
     at::autocast::set_autocast_enabled(at::kCPU, false);
     at::autocast::set_autocast_dtype(at::kCPU, at::kBFloat16);
     at::autocast::clear_cache();
@@ -190,7 +190,7 @@ TEST_CASE("linear cross entropy: sums over many rows do not overflow in float16"
     in.bias.zero_();
   }
   const AutocastGuard guard(Precision::fp16, at::kCPU);
-  const auto gradients = torch::autograd::grad({fused(in, {})}, in.leaves());
+  const auto gradients = torch::autograd::grad({fused_loss(in, {})}, in.leaves());
   CHECK(gradients[1].add(at::tensor({50.0f, -50.0f}).unsqueeze(1)).abs().max().item<double>() <
         0.1);
 }
@@ -209,7 +209,7 @@ TEST_CASE("linear cross entropy: wrong shapes and labels are refused") {
   CHECK(refuses([&] { ops::linear_cross_entropy(in.hidden, in.weight, in.bias, in.labels[0]); }));
   CHECK(refuses([&] { ops::linear_cross_entropy(in.hidden, in.weight, in.hidden[0], in.labels); }));
   in.labels[1] = 5;
-  CHECK(refuses([&] { fused(in, {}); }));
+  CHECK(refuses([&] { fused_loss(in, {}); }));
 }
 
 TEST_CASE("linear cross entropy: the memory of a step is predicted to the byte") {

@@ -54,8 +54,7 @@ std::vector<std::uint8_t> codes_of(const Kernels& kernels, std::vector<float> nu
 
 }  // namespace
 
-TEST_CASE(
-    "moments: maps ascend, have 0 and 1, and a signed map all numbers but 1 with both signs") {
+TEST_CASE("moments: codebooks ascend and have 0 and 1, and the signed one is symmetric but for 1") {
   for (const Codebook* book : {&signed_codebook(), &unsigned_codebook()}) {
     for (int code = 1; code < 256; ++code) REQUIRE(book->value[code - 1] < book->value[code]);
     CHECK(book->value[255] == 1.0f);
@@ -102,17 +101,17 @@ TEST_CASE("moments: every number gets the nearest code, with every instruction s
 TEST_CASE("moments: a step has the same bits with every instruction set") {
   constexpr Index kCount = 1000;  // the last block is shorter
   const AdamW options = adamw_options({.gradient_scale = 0.7f});
-  const auto stepped = [&](const Kernels& kernels) {
+  const auto run_steps = [&](const Kernels& kernels) {
     Buffers x(kCount);
     for (int step = 0; step < 3; ++step)
       kernels.f32_moments.adamw(x.parameter.data(), x.gradient.data(), x.mean(), x.square(),
                                 options, kCount);
     return x;
   };
-  const Buffers expected = stepped(*runnable_kernels().front());
+  const Buffers expected = run_steps(*runnable_kernels().front());
   for (const Kernels* kernels : runnable_kernels()) {
     CAPTURE(kernels->isa);
-    const Buffers x = stepped(*kernels);
+    const Buffers x = run_steps(*kernels);
     CHECK(std::memcmp(x.parameter.data(), expected.parameter.data(), kCount * sizeof(float)) == 0);
     CHECK(x.codes == expected.codes);
     CHECK(x.codes_sq == expected.codes_sq);
@@ -121,7 +120,7 @@ TEST_CASE("moments: a step has the same bits with every instruction set") {
   }
 }
 
-TEST_CASE("moments: a block of zeros stays one, and a missing gradient is one of zeros") {
+TEST_CASE("moments: a block of zeros stays zero, and a missing gradient counts as zeros") {
   for (const Kernels* kernels : runnable_kernels()) {
     CAPTURE(kernels->isa);
     Buffers missing(700), zeros(700);

@@ -88,12 +88,12 @@ TEST_CASE("ops: one seed drops the same elements with any number of threads") {
 // tests/portability runs this file with each of these variables; without them there is nothing to
 // check.
 TEST_CASE("ops: environment variables choose the instruction sets") {
-  if (const char* wish = std::getenv("HASTEN_CPU_KERNELS"))
-    CHECK(std::string(ops::kernels().isa) == std::string(wish));
-  if (const char* wish = std::getenv("ATEN_CPU_CAPABILITY")) {
+  if (const char* requested = std::getenv("HASTEN_CPU_KERNELS"))
+    CHECK(std::string(ops::kernels().isa) == std::string(requested));
+  if (const char* requested = std::getenv("ATEN_CPU_CAPABILITY")) {
     std::string capability = at::get_cpu_capability();
     for (char& letter : capability) letter = static_cast<char>(std::tolower(letter));
-    CHECK(capability == std::string(wish));
+    CHECK(capability == std::string(requested));
   }
 }
 
@@ -174,7 +174,7 @@ TEST_CASE("ops: the fused operators in bfloat16 stay within its rounding of the 
         0.06);
 }
 
-TEST_CASE("ops: each is an operator of LibTorch's dispatcher, and ignores tensors without data") {
+TEST_CASE("ops: each operator is in LibTorch's dispatcher and ignores tensors without data") {
   for (const char* name :
        {"bias_gelu", "bias_gelu_backward", "dropout", "dropout_add_norm",
         "dropout_add_norm_backward", "attention", "attention_backward", "column_sum",

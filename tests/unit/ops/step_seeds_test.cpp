@@ -71,11 +71,11 @@ TEST_CASE("step seeds: the replays of a step draw what ordinary steps would draw
   CHECK(at::equal(at::randint(1 << 30, {4}), after));
 }
 
-TEST_CASE("step seeds: a seed that is passed as a number is an old one in a replay") {
+TEST_CASE("step seeds: a replay repeats a seed that is passed as a number") {
   Counts counts;
   OperatorRecorder recorder(counts);
   const Step step;
-  const auto made = recorder.record([&] { step.run(); });  // without places for the seeds
+  const auto made = recorder.record([&] { step.run(); });  // without slots for the seeds
   REQUIRE_MESSAGE(made.graph, made.failure);
   made.graph->replay();
   const Tensor first = step.kept.clone();
@@ -83,7 +83,7 @@ TEST_CASE("step seeds: a seed that is passed as a number is an old one in a repl
   CHECK(at::equal(step.kept, first));
 }
 
-TEST_CASE("step seeds: a function that is recomputed has the place of its first run") {
+TEST_CASE("step seeds: a recomputed function uses the seeds of its first run") {
   ops::StepSeeds seeds(at::kCPU);
   const ops::StepSeeds::Recording recording(seeds);
   const Tensor x = at::ones({4, 16}).requires_grad_();
@@ -115,7 +115,7 @@ TEST_CASE(
     torch::manual_seed(77);
     CHECK(code_of([&] { (void)ops::dropout(at::ones({2, 4}), 0.5, true); }) == "device.graph");
   }
-  CHECK_FALSE(ops::StepSeeds::recorded_place_of(1).has_value());
+  CHECK_FALSE(ops::StepSeeds::recorded_slot_of(1).has_value());
 }
 
 TEST_CASE("step seeds: attention on the CPU, whose seed is a number, is refused") {

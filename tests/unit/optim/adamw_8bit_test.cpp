@@ -84,7 +84,7 @@ TEST_CASE(
   CHECK(anatomy::textbook_states(adamw)->optimizer == "AdamW8bit");
 }
 
-TEST_CASE("8 bits: groups choose, and a step with 32 bits is AdamW's") {
+TEST_CASE("8 bits: each group chooses its bits, and a step with 32 bits equals AdamW's") {
   const at::Tensor weight = leaf({80, 80}), table = leaf({90, 80});
   const at::Tensor as_adamw = table.detach().clone().requires_grad_();
   std::vector<torch::optim::OptimizerParamGroup> groups;
@@ -113,7 +113,7 @@ TEST_CASE("8 bits: a sparse gradient has the result of the dense one, to the las
   check_sparse<Lion8bit>(at::kFloat, Lion8bitOptions(0.01).min_8bit_size(1 << 20));
 }
 
-TEST_CASE("8 bits: layouts with gaps, version counters and scaled gradients") {
+TEST_CASE("8 bits: a step handles strided weights, version counters and scaled gradients") {
   const at::Tensor base = leaf({64, 100}).detach(), straight = base.t().clone().requires_grad_(),
                    transposed = base.clone().t().requires_grad_();
   AdamW8bit of_straight({straight}), of_transposed({transposed});
@@ -133,7 +133,7 @@ TEST_CASE("8 bits: layouts with gaps, version counters and scaled gradients") {
 }
 
 TEST_CASE("8 bits: the result does not depend on the number of threads") {
-  const auto stepped = [](int threads) {
+  const auto weights_after_steps = [](int threads) {
     const int before = at::get_num_threads();
     at::set_num_threads(threads);
     const at::Tensor weight = leaf({300, 301});
@@ -145,7 +145,7 @@ TEST_CASE("8 bits: the result does not depend on the number of threads") {
     at::set_num_threads(before);
     return weight.detach();
   };
-  CHECK(stepped(1).equal(stepped(3)));
+  CHECK(weights_after_steps(1).equal(weights_after_steps(3)));
 }
 
 TEST_CASE("8 bits: a checkpoint continues with the same bits, and other options are refused") {
@@ -237,7 +237,7 @@ TEST_CASE("8 bits: the factor of a step may be on the device of the gradients") 
 }
 
 TEST_CASE("8 bits: a gradient of another type is converted, as by AdamW") {
-  const auto stepped = [](bool sparse, at::ScalarType type) {
+  const auto weights_after_steps = [](bool sparse, at::ScalarType type) {
     const at::Tensor table = leaf({700, 20});
     AdamW8bit adamw({table});
     const at::Tensor rows = at::ones({3, 20}).to(type),
@@ -247,8 +247,9 @@ TEST_CASE("8 bits: a gradient of another type is converted, as by AdamW") {
     adamw.step();
     return table.detach();
   };
-  const at::Tensor expected = stepped(false, at::kFloat);
-  for (const bool sparse : {true, false}) CHECK(stepped(sparse, at::kBFloat16).equal(expected));
+  const at::Tensor expected = weights_after_steps(false, at::kFloat);
+  for (const bool sparse : {true, false})
+    CHECK(weights_after_steps(sparse, at::kBFloat16).equal(expected));
 }
 
 TEST_CASE("8 bits: a loaded state with gaps has the same bits") {
@@ -267,7 +268,7 @@ TEST_CASE("8 bits: a loaded state with gaps has the same bits") {
   CHECK(weight.equal(other));
 }
 
-TEST_CASE("8 bits: options and types that are refused") {
+TEST_CASE("8 bits: invalid options and types are refused") {
   const at::Tensor weight = leaf({2});
   CHECK(code_of([&] { AdamW8bit({weight}, AdamW8bitOptions().bits(4)); }) == "optim.out-of-range");
   CHECK(code_of([&] { Lion8bit({weight}, Lion8bitOptions().min_8bit_size(-1)); }) ==

@@ -26,13 +26,13 @@ std::vector<Tensor> parameters(at::ScalarType type) {
   return all;
 }
 
-void give_gradients(const std::vector<Tensor>& all, int step) {
+void set_gradients(const std::vector<Tensor>& all, int step) {
   torch::manual_seed(100 + step);
   for (const Tensor& each : all)
     each.mutable_grad() = at::randn(each.sizes()).to(each.scalar_type());
 }
 
-AdamWOptions lean() { return AdamWOptions(1e-2).state_dtype(at::kBFloat16); }
+AdamWOptions bfloat16_options() { return AdamWOptions(1e-2).state_dtype(at::kBFloat16); }
 
 double largest_difference(const std::vector<Tensor>& a, const std::vector<Tensor>& b) {
   double most = 0;
@@ -61,8 +61,8 @@ TEST_CASE("adamw bfloat16: steps follow those in float, in each combination of t
     AdamW adamw(own, AdamWOptions(1e-2).state_dtype(types.moments));
     AdamW reference(plain, AdamWOptions(1e-2));
     for (int step = 0; step < 30; ++step) {
-      give_gradients(own, step);
-      give_gradients(plain, step);
+      set_gradients(own, step);
+      set_gradients(plain, step);
       adamw.step();
       reference.step();
     }
@@ -113,9 +113,9 @@ TEST_CASE("adamw bfloat16: the same seed gives the same bits for any number of t
     at::set_num_threads(threads);
     torch::manual_seed(1);
     std::vector<Tensor> all = {at::randn({500, 300}).to(at::kBFloat16).requires_grad_()};
-    AdamW adamw(all, lean().rounding_seed(seed));
+    AdamW adamw(all, bfloat16_options().rounding_seed(seed));
     for (int step = 0; step < 3; ++step) {
-      give_gradients(all, step);
+      set_gradients(all, step);
       adamw.step();
     }
     at::set_num_threads(before);
@@ -126,17 +126,19 @@ TEST_CASE("adamw bfloat16: the same seed gives the same bits for any number of t
 }
 
 TEST_CASE("adamw bfloat16: two parameters of one value are rounded differently") {
-  std::vector<Tensor> twins;
-  for (int i = 0; i < 2; ++i) twins.push_back(at::ones({4096}, at::kBFloat16).requires_grad_());
-  AdamW adamw(twins, AdamWOptions(1e-3));
-  for (const Tensor& each : twins) each.mutable_grad() = at::ones_like(each).detach();
+  std::vector<Tensor> equal_weights;
+  for (int i = 0; i < 2; ++i)
+    equal_weights.push_back(at::ones({4096}, at::kBFloat16).requires_grad_());
+  AdamW adamw(equal_weights, AdamWOptions(1e-3));
+  for (const Tensor& each : equal_weights) each.mutable_grad() = at::ones_like(each).detach();
   adamw.step();
-  CHECK_FALSE(at::equal(twins[0], twins[1]));
+  CHECK_FALSE(at::equal(equal_weights[0], equal_weights[1]));
 }
 
 TEST_CASE("adamw bfloat16: a sparse gradient gives the same bits as the dense one") {
   const auto tables = parameters(at::kBFloat16), others = parameters(at::kBFloat16);
-  AdamW sparse({tables[0]}, lean().weight_decay(0.1)), dense({others[0]}, lean().weight_decay(0.1));
+  AdamW sparse({tables[0]}, bfloat16_options().weight_decay(0.1)),
+      dense({others[0]}, bfloat16_options().weight_decay(0.1));
   for (int step = 0; step < 20; ++step) {
     torch::manual_seed(step);
     const Tensor rows = std::get<0>(at::_unique(at::randint(0, 200, {9})));
@@ -154,7 +156,7 @@ TEST_CASE("adamw bfloat16: a sparse gradient gives the same bits as the dense on
 TEST_CASE("adamw bfloat16: a saved optimizer continues with the same bits and options") {
   const auto train = [](bool reloads) {
     const auto all = parameters(at::kBFloat16);
-    auto adamw = std::make_unique<AdamW>(all, lean().rounding_seed(9));
+    auto adamw = std::make_unique<AdamW>(all, bfloat16_options().rounding_seed(9));
     for (int step = 0; step < 6; ++step) {
       if (reloads && step == 3) {
         std::stringstream bytes;
@@ -169,7 +171,7 @@ TEST_CASE("adamw bfloat16: a saved optimizer continues with the same bits and op
         CHECK((options.state_dtype() == at::kBFloat16));
         CHECK(options.rounding_seed() == 9);
       }
-      give_gradients(all, step);
+      set_gradients(all, step);
       adamw->step();
     }
     return all;
@@ -182,8 +184,8 @@ TEST_CASE("adamw bfloat16: groups with options of LibTorch's keep them, with the
   std::vector<torch::optim::OptimizerParamGroup> groups;
   groups.emplace_back(std::vector<Tensor>{all[0]},
                       std::make_unique<torch::optim::AdamWOptions>(0.5));
-  groups.emplace_back(std::vector<Tensor>{all[1]}, lean().weight_decay(0.25).clone());
-  AdamW adamw(groups, lean());
+  groups.emplace_back(std::vector<Tensor>{all[1]}, bfloat16_options().weight_decay(0.25).clone());
+  AdamW adamw(groups, bfloat16_options());
   const auto options = [&](std::size_t i) {
     return static_cast<const AdamWOptions&>(adamw.param_groups()[i].options());
   };

@@ -141,7 +141,7 @@ TEST_CASE("adamw: clip_grad_norm_ agrees with LibTorch's and counts sparse gradi
   CHECK(gradient_norm({a[0]}) == doctest::Approx(1.0).epsilon(1e-4));
 }
 
-TEST_CASE("adamw: a NaN in any gradient is the infinite norm, as in PyTorch") {
+TEST_CASE("adamw: a NaN in any gradient makes the infinity norm NaN, as in PyTorch") {
   for (const std::size_t broken : {0, 1, 2}) {
     CAPTURE(broken);
     const auto all = parameters(9);
@@ -273,7 +273,7 @@ TEST_CASE("adamw: sparse gradients of other forms equal their dense gradients") 
   gradient[3].fill_(2);
   gradient[7][1] = -1;
   const Tensor start = at::randn({30, 4});
-  const auto stepped = [&](const Tensor& parameter, const Tensor& with) {
+  const auto weights_after_steps = [&](const Tensor& parameter, const Tensor& with) {
     AdamW adamw(std::vector<Tensor>{parameter});
     for (int i = 0; i < 3; ++i) {
       parameter.mutable_grad() = with;
@@ -281,11 +281,13 @@ TEST_CASE("adamw: sparse gradients of other forms equal their dense gradients") 
     }
     return parameter.detach().contiguous();
   };
-  const Tensor expected = stepped(start.clone().requires_grad_(), gradient);
-  CHECK(at::equal(stepped(start.clone().requires_grad_(), gradient.to_sparse(1)), expected));
-  CHECK(at::equal(stepped(start.clone().requires_grad_(), gradient.to_sparse(2)), expected));
+  const Tensor expected = weights_after_steps(start.clone().requires_grad_(), gradient);
+  CHECK(at::equal(weights_after_steps(start.clone().requires_grad_(), gradient.to_sparse(1)),
+                  expected));
+  CHECK(at::equal(weights_after_steps(start.clone().requires_grad_(), gradient.to_sparse(2)),
+                  expected));
   const Tensor transposed = start.t().contiguous().t().requires_grad_();
-  CHECK(at::equal(stepped(transposed, gradient.to_sparse(1)), expected));
+  CHECK(at::equal(weights_after_steps(transposed, gradient.to_sparse(1)), expected));
 }
 
 TEST_CASE("adamw: a parameter that appears twice is stepped once") {

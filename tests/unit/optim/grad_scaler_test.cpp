@@ -122,7 +122,8 @@ TEST_CASE("grad scaler: options out of their range are refused") {
     CHECK(code_of([&] { GradScaler scaler(options); }) == "optim.grad-scaler-option");
 }
 
-TEST_CASE("grad scaler: scales and options that are set later are checked, and change nothing") {
+TEST_CASE(
+    "grad scaler: invalid scales and options that are set later are refused and change nothing") {
   GradScaler scaler;
   for (const double scale : {0.0, -1.0, 1e39, 1e-60, kInfinity, std::nan("")})
     CHECK(code_of([&] { scaler.update(scale); }) == "optim.grad-scaler-option");

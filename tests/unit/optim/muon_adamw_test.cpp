@@ -28,7 +28,7 @@ struct Parameters {
 
 }  // namespace
 
-TEST_CASE("muon with adamw: the steps of Muon and of LibTorch's AdamW") {
+TEST_CASE("muon with adamw: steps equal those of Muon and of LibTorch's AdamW") {
   torch::manual_seed(5);
   Parameters own, other = own.copy();
   std::vector<torch::optim::OptimizerParamGroup> groups;

@@ -247,7 +247,7 @@ TEST_CASE("bad input: the error for each invalid command line says what is wrong
   CHECK(bad_lines.size() + bad_files.size() >= 60);
   for (const BadLine& line : bad_lines) {
     CAPTURE(line.words);
-    const auto caught = error_of([&] { parse_more(split(line.words, ' ')); });
+    const auto caught = error_of([&] { parse_with_model(split(line.words, ' ')); });
     CHECK(caught.code == line.code);
     CHECK_MESSAGE(contains(caught.text, line.text), caught.text);
   }
@@ -257,7 +257,7 @@ TEST_CASE("bad input: the error for each invalid file says where it is wrong") {
   for (const BadFile& bad : bad_files) {
     CAPTURE(bad.content);
     const TemporaryFile file(bad.name, bad.content);
-    const auto caught = error_of([&] { parse_more({"--config_file", file.path()}); });
+    const auto caught = error_of([&] { parse_with_model({"--config_file", file.path()}); });
     CHECK(caught.code == bad.code);
     CHECK_MESSAGE(contains(caught.text, bad.text), caught.text);
     CHECK(caught.exit_code == 2);
@@ -266,7 +266,7 @@ TEST_CASE("bad input: the error for each invalid file says where it is wrong") {
 
 TEST_CASE("bad input: the error for each invalid variable names it") {
   const auto text = [](const char* name, const char* value) {
-    return error_of([&] { parse_more({}, {{name, value}}); }).text;
+    return error_of([&] { parse_with_model({}, {{name, value}}); }).text;
   };
   CHECK(text("HASTEN_SEED", "x") == "HASTEN_SEED: got 'x', expected a whole number of at least 0");
   CHECK(text("HASTEN_LEARNING_RATE", "-1") ==

@@ -42,16 +42,16 @@ void describe(config::OptionTable& table, Sample& sample) {
   d("count", &Sample::count, "").at_least(1);
   d("rate", &Sample::rate, "").above(0).below(1).former_name("old_rate");
   d("name", &Sample::name, "");
-  d("colour", &Sample::colour, "").not_yet_choices({"blue"});
+  d("colour", &Sample::colour, "").unimplemented_choices({"blue"});
   d("words", &Sample::words, "");
   d("kwargs", &Sample::kwargs, "");
   d("limit", &Sample::limit, "").at_least(1);
   d("maybe", &Sample::maybe, "");
-  d.not_yet<bool>("warp", "later");
+  d.unimplemented<bool>("warp", "later");
 }
 
-struct Described {
-  Described() { describe(table, sample); }
+struct DescribedSample {
+  DescribedSample() { describe(table, sample); }
   bool set(const char* name, const char* text) { return table.find(name)->set(std::string(text)); }
   Sample sample;
   config::OptionTable table;
@@ -60,7 +60,7 @@ struct Described {
 }  // namespace
 
 TEST_CASE("describe: a text sets the field by its type") {
-  Described d;
+  DescribedSample d;
   CHECK(d.set("flag", "Yes"));
   CHECK(d.set("count", "+7"));
   CHECK(d.set("rate", "2.5e-1"));
@@ -103,14 +103,14 @@ TEST_CASE("describe: a text of another type is refused and changes nothing") {
   for (const auto& [name, text] : wrong) {
     CAPTURE(name);
     CAPTURE(text);
-    Described d;
+    DescribedSample d;
     CHECK_FALSE(d.set(name, text));
     CHECK(d.table.find(name)->is_default());
   }
 }
 
 TEST_CASE("describe: none unsets an optional field") {
-  Described d;
+  DescribedSample d;
   d.sample.limit = 5;
   d.sample.maybe = true;
   CHECK(d.set("limit", "None"));
@@ -121,23 +121,23 @@ TEST_CASE("describe: none unsets an optional field") {
 }
 
 TEST_CASE("describe: limits include or exclude their bound as described") {
-  Described d;
+  DescribedSample d;
   config::Option& rate = *d.table.find("rate");
   for (const auto& [value, inside] :
        {std::pair{0.0, false}, {1e-9, true}, {0.999, true}, {1.0, false}}) {
     d.sample.rate = value;
-    CHECK(rate.in_limits() == inside);
+    CHECK(rate.is_in_limits() == inside);
   }
   d.sample.count = 1;
-  CHECK(d.table.find("count")->in_limits());
+  CHECK(d.table.find("count")->is_in_limits());
   d.sample.count = 0;
-  CHECK_FALSE(d.table.find("count")->in_limits());
+  CHECK_FALSE(d.table.find("count")->is_in_limits());
   d.sample.rate = std::numeric_limits<double>::quiet_NaN();
-  CHECK_FALSE(rate.in_limits());
+  CHECK_FALSE(rate.is_in_limits());
 }
 
 TEST_CASE("describe: the expectation names the type, the range and the choices") {
-  Described d;
+  DescribedSample d;
   CHECK(d.table.find("flag")->expected() == "true or false");
   CHECK(d.table.find("count")->expected() == "a whole number of at least 1");
   CHECK(d.table.find("rate")->expected() == "a number in (0, 1)");
@@ -147,10 +147,10 @@ TEST_CASE("describe: the expectation names the type, the range and the choices")
 }
 
 TEST_CASE("describe: an option is found by name, former name, and with '-' for '_'") {
-  Described d;
+  DescribedSample d;
   CHECK(d.table.find("old-rate") == d.table.find("rate"));
   CHECK(d.table.find("rates") == nullptr);
-  CHECK(d.table.find("warp")->status == config::Status::not_yet);
+  CHECK(d.table.find("warp")->status == config::Status::unimplemented);
   CHECK_FALSE(d.table.find("warp")->has_field);
 }
 
@@ -171,7 +171,7 @@ TEST_CASE("describe: every option of a run has a unique name, a group and a text
     CHECK_FALSE(option.group.empty());
     CHECK_FALSE((option.has_field ? option.help : option.reason).empty());
     CHECK(option.is_default());
-    CHECK(option.in_limits());
+    CHECK(option.is_in_limits());
     if (option.status != config::Status::supported) CHECK_FALSE(option.reason.empty());
   }
 }

@@ -8,7 +8,7 @@ using namespace hasten;
 using namespace hasten::test;
 
 TEST_CASE("environment: HASTEN_NAME sets the option of that name") {
-  const auto run = parse_more(
+  const auto run = parse_with_model(
       {}, {{"HASTEN_LEARNING_RATE", "3e-5"}, {"HASTEN_BF16", "1"}, {"HASTEN_LABEL_NAMES", "a,b"}});
   CHECK(run.arguments.learning_rate == 3e-5);
   CHECK(run.arguments.bf16);
@@ -17,24 +17,25 @@ TEST_CASE("environment: HASTEN_NAME sets the option of that name") {
 }
 
 TEST_CASE("environment: an empty variable counts as unset") {
-  CHECK(parse_more({}, {{"HASTEN_SEED", ""}, {"HASTEN_LERNING_RATE", ""}}).arguments.seed == 42);
+  CHECK(parse_with_model({}, {{"HASTEN_SEED", ""}, {"HASTEN_LERNING_RATE", ""}}).arguments.seed ==
+        42);
 }
 
 TEST_CASE("environment: variables of the build and foreign ones are accepted") {
-  const auto run = parse_more({}, {{"HASTEN_CACHE", "/c"},
-                                   {"HASTEN_LIBTORCH", "/l"},
-                                   {"HASTEN_MINILM", "/m"},
-                                   {"HOME", "/"},
-                                   {"HASTEN_CPU_KERNELS", "avx2"},
-                                   {"HASTEN_CUDA_KERNELS", "1"}});
+  const auto run = parse_with_model({}, {{"HASTEN_CACHE", "/c"},
+                                         {"HASTEN_LIBTORCH", "/l"},
+                                         {"HASTEN_MINILM", "/m"},
+                                         {"HOME", "/"},
+                                         {"HASTEN_CPU_KERNELS", "avx2"},
+                                         {"HASTEN_CUDA_KERNELS", "1"}});
   CHECK(run.notices.empty());
 }
 
 TEST_CASE("environment: a name near an option is an error, and any other name is a notice") {
-  const auto near = error_of([] { parse_more({}, {{"HASTEN_LERNING_RATE", "1"}}); });
+  const auto near = error_of([] { parse_with_model({}, {{"HASTEN_LERNING_RATE", "1"}}); });
   CHECK(near.code == "config.unknown-key");
   CHECK(near.text == "unknown key HASTEN_LERNING_RATE. Hint: did you mean HASTEN_LEARNING_RATE?");
-  const auto far = parse_more({}, {{"HASTEN_SOMETHING_ELSE_ALTOGETHER", "1"}});
+  const auto far = parse_with_model({}, {{"HASTEN_SOMETHING_ELSE_ALTOGETHER", "1"}});
   CHECK(
       far.notices ==
       Words{
@@ -44,8 +45,8 @@ TEST_CASE("environment: a name near an option is an error, and any other name is
 TEST_CASE("environment: a variable may name a file, and flags override it") {
   const TemporaryFile file("a.yaml", "seed: 7\n"), other("b.yaml", "data_seed: 9\n");
   const config::Environment environment = {{"HASTEN_CONFIG_FILE", file.path()}};
-  CHECK(parse_more({}, environment).arguments.seed == 7);
-  const auto run = parse_more({"--config_file", other.path()}, environment);
+  CHECK(parse_with_model({}, environment).arguments.seed == 7);
+  const auto run = parse_with_model({"--config_file", other.path()}, environment);
   CHECK(run.arguments.seed == 42);
   CHECK(run.arguments.data_seed == 9);
 }

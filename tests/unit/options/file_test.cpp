@@ -13,7 +13,7 @@ TrainConfiguration with_file(const std::string& name, const std::string& content
   const TemporaryFile file(name, content);
   Words words = {"--config_file", file.path()};
   words.insert(words.end(), more.begin(), more.end());
-  return parse_more(words);
+  return parse_with_model(words);
 }
 }  // namespace
 

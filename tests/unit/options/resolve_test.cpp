@@ -8,9 +8,9 @@ using namespace hasten::test;
 TEST_CASE("resolve: a flag overrides the environment, then later files, then earlier ones") {
   const TemporaryFile first("a.yaml", "seed: 1\ndata_seed: 1\nlogging_steps: 1\nsave_steps: 1\n");
   const TemporaryFile second("b.yaml", "seed: 2\ndata_seed: 2\nlogging_steps: 2\n");
-  const auto run =
-      parse_more({"--config_file", first.path(), "--config_file", second.path(), "--seed", "4"},
-                 {{"HASTEN_SEED", "3"}, {"HASTEN_DATA_SEED", "3"}});
+  const auto run = parse_with_model(
+      {"--config_file", first.path(), "--config_file", second.path(), "--seed", "4"},
+      {{"HASTEN_SEED", "3"}, {"HASTEN_DATA_SEED", "3"}});
   CHECK(run.arguments.seed == 4);
   CHECK(run.arguments.data_seed == 3);
   CHECK(run.arguments.logging_steps == 2);
@@ -24,14 +24,14 @@ TEST_CASE("resolve: a flag overrides the environment, then later files, then ear
 
 TEST_CASE("resolve: a flag replaces an invalid value of a file") {
   const TemporaryFile file("a.yaml", "optim: adafactor\nseed: x\nfp16: true\n");
-  const auto run =
-      parse_more({"--config_file", file.path(), "--optim", "sgd", "--seed", "1", "--no_fp16"});
+  const auto run = parse_with_model(
+      {"--config_file", file.path(), "--optim", "sgd", "--seed", "1", "--no_fp16"});
   CHECK(run.arguments.optim == OptimizerName::sgd);
 }
 
 TEST_CASE("resolve: former names work, with a notice") {
   const auto run =
-      parse_more({"--warmup_ratio", "0.1", "--evaluation_strategy", "no", "--no_cuda"});
+      parse_with_model({"--warmup_ratio", "0.1", "--evaluation_strategy", "no", "--no_cuda"});
   CHECK(run.arguments.warmup_steps == 0.1);
   CHECK(run.arguments.use_cpu);
   CHECK(run.notices == Words{"--warmup_ratio is a former name of warmup_steps",
@@ -40,37 +40,39 @@ TEST_CASE("resolve: former names work, with a notice") {
 }
 
 TEST_CASE("resolve: two names of an option contradict in one source, override across sources") {
-  const auto both = error_of([] { parse_more({"--warmup_steps", "10", "--warmup_ratio", "0.1"}); });
+  const auto both = error_of([] {
+    parse_with_model({"--warmup_steps", "10", "--warmup_ratio", "0.1"});
+  });
   CHECK(both.code == "config.contradiction");
   CHECK(both.text ==
         "--warmup_ratio and --warmup_steps set the same option. Hint: keep --warmup_steps");
-  CHECK(parse_more({"--warmup_steps", "10"}, {{"HASTEN_WARMUP_RATIO", "0.1"}})
+  CHECK(parse_with_model({"--warmup_steps", "10"}, {{"HASTEN_WARMUP_RATIO", "0.1"}})
             .arguments.warmup_steps == 10);
 }
 
 TEST_CASE("resolve: an option without effect in hasten is ignored with one line") {
-  const auto run =
-      parse_more({"--push_to_hub", "--torch_compile_backend", "inductor", "--ddp_backend", "mpi"});
+  const auto run = parse_with_model(
+      {"--push_to_hub", "--torch_compile_backend", "inductor", "--ddp_backend", "mpi"});
   REQUIRE(run.notices.size() == 3);
   CHECK(run.notices[0] ==
         "--ddp_backend is ignored: CPU tensors use Gloo, GPU tensors use NCCL if it can be loaded");
   CHECK(run.notices[1] == "--torch_compile_backend is ignored: see torch_compile");
   CHECK(contains(run.notices[2], "--push_to_hub is ignored: "));
-  CHECK(parse_more({"--push_to_hub", "false", "--local_rank", "-1"}).notices.empty());
-  CHECK(parse_more({"--save_safetensors", "false"}).notices.size() == 1);
+  CHECK(parse_with_model({"--push_to_hub", "false", "--local_rank", "-1"}).notices.empty());
+  CHECK(parse_with_model({"--save_safetensors", "false"}).notices.size() == 1);
 }
 
 TEST_CASE("resolve: an unsupported option is refused unless it has its default value") {
-  const auto caught = error_of([] { parse_more({"--deepspeed", "a.json"}); });
+  const auto caught = error_of([] { parse_with_model({"--deepspeed", "a.json"}); });
   CHECK(caught.code == "config.not-supported");
   CHECK(
       caught.text ==
       "--deepspeed is not supported yet. Hint: each process holds the whole model; bf16, adafactor "
       "and gradient_accumulation_steps save memory");
-  CHECK_NOTHROW(parse_more({"--deepspeed", "none", "--fsdp", "none"}));
+  CHECK_NOTHROW(parse_with_model({"--deepspeed", "none", "--fsdp", "none"}));
   const TemporaryFile file("a.yaml", "seed: 1\ndebug: underflow_overflow\n");
   CHECK(error_of([&] {
-          parse_more({"--config_file", file.path()});
+          parse_with_model({"--config_file", file.path()});
         }).text ==
         file.path() +
             ":2: debug is not supported. Hint: use stop_on_nonfinite_loss to end a run at "
@@ -80,16 +82,16 @@ TEST_CASE("resolve: an unsupported option is refused unless it has its default v
 TEST_CASE("resolve: null in a file restores the default over an earlier file") {
   const TemporaryFile first("a.yaml", "seed: 1\nfp16: true\n"),
       second("b.yaml", "seed: null\nfp16: ~\n");
-  const auto run = parse_more({"--config_file", first.path(), second.path()});
+  const auto run = parse_with_model({"--config_file", first.path(), second.path()});
   CHECK(run.arguments.seed == 42);
 }
 
 TEST_CASE("resolve: the words of Python users for a choice are accepted") {
-  CHECK(parse_more({"--group_by_length", "true"}).arguments.train_sampling_strategy ==
+  CHECK(parse_with_model({"--group_by_length", "true"}).arguments.train_sampling_strategy ==
         SamplingStrategy::group_by_length);
-  CHECK(parse_more({"--include_num_input_tokens_seen", "True"})
+  CHECK(parse_with_model({"--include_num_input_tokens_seen", "True"})
             .arguments.include_num_input_tokens_seen == CountTokens::all);
-  CHECK(parse_more({"--log_level", "detail"}).arguments.log_level == LogLevel::debug);
+  CHECK(parse_with_model({"--log_level", "detail"}).arguments.log_level == LogLevel::debug);
 }
 
 }  // namespace options_resolve_test

@@ -7,8 +7,8 @@ using namespace hasten;
 using namespace hasten::test;
 
 TEST_CASE("resolved text: it shows the values that differ from the defaults and their sources") {
-  const auto run = parse_more({"--learning_rate", "3e-5"}, {{"HASTEN_BF16", "1"}});
-  CHECK(resolved_text(run, config::Show::changed) ==
+  const auto run = parse_with_model({"--learning_rate", "3e-5"}, {{"HASTEN_BF16", "1"}});
+  CHECK(resolved_text(run, config::ValueFilter::changed) ==
         "model: bert-base      # --model\n"
         "data: dummy           # --data\n"
         "do_train: true        # derived from the command\n"
@@ -17,7 +17,7 @@ TEST_CASE("resolved text: it shows the values that differ from the defaults and 
 }
 
 TEST_CASE("resolved text: it shows every value that has a field, and no other") {
-  const std::string all = resolved_text(parse_more({}), config::Show::all);
+  const std::string all = resolved_text(parse_with_model({}), config::ValueFilter::all);
   CHECK(contains(all, "\nseed: 42"));
   CHECK(contains(all, "\ndata_seed: null"));
   CHECK(contains(all, "\nreport_to: [none]"));
@@ -26,33 +26,33 @@ TEST_CASE("resolved text: it shows every value that has a field, and no other") 
   CHECK_FALSE(contains(all, "deepspeed"));
 }
 
-TEST_CASE("resolved text: it is a file that gives the same values again") {
-  const auto run = parse_more({"--eval_data",
-                               "a b.tsv",
-                               "--eval_strategy",
-                               "steps",
-                               "--eval_steps",
-                               "0.1",
-                               "--run_name",
-                               "a: \"b\" # c",
-                               "--text_pair_column=",
-                               "--label_names",
-                               "null,no",
-                               "--lr_scheduler_type",
-                               "polynomial",
-                               "--lr_scheduler_kwargs",
-                               "power=2,lr_end=0",
-                               "--output_dir",
-                               "{x}",
-                               "--save_total_limit",
-                               "3",
-                               "--disable_tqdm",
-                               "--report_to=",
-                               "--label_column",
-                               "null",
-                               "--text_column",
-                               "~"});
-  const std::string text = resolved_text(run, config::Show::all);
+TEST_CASE("resolved text: reading it as a file gives the same values") {
+  const auto run = parse_with_model({"--eval_data",
+                                     "a b.tsv",
+                                     "--eval_strategy",
+                                     "steps",
+                                     "--eval_steps",
+                                     "0.1",
+                                     "--run_name",
+                                     "a: \"b\" # c",
+                                     "--text_pair_column=",
+                                     "--label_names",
+                                     "null,no",
+                                     "--lr_scheduler_type",
+                                     "polynomial",
+                                     "--lr_scheduler_kwargs",
+                                     "power=2,lr_end=0",
+                                     "--output_dir",
+                                     "{x}",
+                                     "--save_total_limit",
+                                     "3",
+                                     "--disable_tqdm",
+                                     "--report_to=",
+                                     "--label_column",
+                                     "null",
+                                     "--text_column",
+                                     "~"});
+  const std::string text = resolved_text(run, config::ValueFilter::all);
   const TemporaryFile file("again.yaml", text);
   const auto again = parse({"--config_file", file.path()});
   REQUIRE(again.values.size() == run.values.size());

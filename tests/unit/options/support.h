@@ -25,18 +25,19 @@ inline TrainConfiguration parse(const Words& words, const config::Environment& e
 }
 
 // Parses a valid command line with additional words.
-inline TrainConfiguration parse_more(Words words, const config::Environment& environment = {}) {
+inline TrainConfiguration parse_with_model(Words words,
+                                           const config::Environment& environment = {}) {
   words.insert(words.begin(), {"--model", "bert-base", "--data", "dummy"});
   return parse(words, environment);
 }
 
-struct Caught {
+struct CaughtError {
   std::string code, text;
   int exit_code = 0;
 };
 
 template <class Call>
-Caught error_of(Call call) {
+CaughtError error_of(Call call) {
   try {
     call();
   } catch (const Error& error) {

@@ -32,8 +32,8 @@ TEST_CASE("yaml scalar: names and paths need no quotes") {
 }
 
 TEST_CASE("yaml scalar: a text comes back from a list of resolved values as the same text") {
-  const auto run = parse_more({"--text_column", "no", "--label_column", "123"});
-  const std::string text = resolved_text(run, config::Show::changed);
+  const auto run = parse_with_model({"--text_column", "no", "--label_column", "123"});
+  const std::string text = resolved_text(run, config::ValueFilter::changed);
   CHECK(contains(text, "text_column: 'no'"));
   CHECK(contains(text, "label_column: '123'"));
   const TemporaryFile file("again.yaml", text);

@@ -1,4 +1,4 @@
-// Plans for steps with needs that are given by formulas, and for a small model with dry runs.
+// Plans for steps whose costs are given by formulas, and for a small model with dry runs.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -19,7 +19,7 @@ namespace plan_plan_test {
 using namespace hasten;
 using namespace hasten::planned_steps;
 
-TEST_CASE("plan: what is asked for is kept if it fits and nothing is faster") {
+TEST_CASE("plan: the requested step is kept if it fits and nothing is faster") {
   PlanOptions options = options_of(4000 * kMiB);
   options.avoid = {"bf16"};
   const StepPlan plan = plan_step(options);
@@ -30,7 +30,7 @@ TEST_CASE("plan: what is asked for is kept if it fits and nothing is faster") {
   CHECK(plan.next_rows == 0);
 }
 
-TEST_CASE("plan: the fastest combination of all, found by trying all") {
+TEST_CASE("plan: the plan is as fast as the fastest of all combinations") {
   for (const std::int64_t memory : {450, 700, 1300}) {
     for (const bool keep : {true, false}) {
       for (const Exactness exactness : {Exactness::exact, Exactness::rounding, Exactness::other}) {
@@ -47,9 +47,9 @@ TEST_CASE("plan: the fastest combination of all, found by trying all") {
           for (const std::int64_t rows : {1, 2, 3, 4, 6, 8, 12, 16}) {
             const std::int64_t accumulation = 16 / rows;
             if (keep && rows * accumulation != 16) continue;
-            const StepNeeds needs = needs_of(settings, rows, accumulation);
-            if (needs.bytes <= memory * kMiB)
-              best = std::min(best, needs.seconds / static_cast<double>(rows * accumulation));
+            const StepCost cost = cost_of(settings, rows, accumulation);
+            if (cost.bytes <= memory * kMiB)
+              best = std::min(best, cost.seconds / static_cast<double>(rows * accumulation));
           }
         }
         if (best == 1e9) {
@@ -57,11 +57,10 @@ TEST_CASE("plan: the fastest combination of all, found by trying all") {
           continue;
         }
         const StepPlan plan = plan_step(options);
-        const double found =
-            plan.needs.seconds / static_cast<double>(plan.rows * plan.accumulation);
+        const double found = plan.cost.seconds / static_cast<double>(plan.rows * plan.accumulation);
         CHECK(found <= best * 1.1 * 1.021);  // a less exact plan must be clearly faster
-        CHECK(plan.needs.bytes <= plan.memory);
-        CHECK(plan.stages.back().needs.bytes == plan.needs.bytes);
+        CHECK(plan.cost.bytes <= plan.memory);
+        CHECK(plan.stages.back().cost.bytes == plan.cost.bytes);
         if (keep) CHECK(plan.rows * plan.accumulation == 16);
         if (plan.next_rows > 0) CHECK(plan.next_bytes > plan.memory);
       }
@@ -69,7 +68,7 @@ TEST_CASE("plan: the fastest combination of all, found by trying all") {
   }
 }
 
-TEST_CASE("plan: the step as it was asked for is kept if it fits, with its accumulation") {
+TEST_CASE("plan: the requested step with accumulation is kept if it fits") {
   PlanOptions options = options_of(700 * kMiB);
   options.step.arguments.per_device_train_batch_size = 4;
   options.step.arguments.gradient_accumulation_steps = 6;
@@ -77,25 +76,25 @@ TEST_CASE("plan: the step as it was asked for is kept if it fits, with its accum
   options.exactness = Exactness::exact;
   const StepPlan plan = plan_step(options);
   CHECK(plan.rows * plan.accumulation == 24);
-  CHECK(plan.needs.seconds <= needs_of({}, 4, 6).seconds);
+  CHECK(plan.cost.seconds <= cost_of({}, 4, 6).seconds);
 }
 
-TEST_CASE("plan: a less exact technique has to save more time than a prediction is wrong by") {
+TEST_CASE("plan: a less exact technique must save more time than the error of a prediction") {
   for (const double time : {0.97, 0.9}) {
     CAPTURE(time);
     PlanOptions options = options_of(4000 * kMiB);
     options.predictor = [time](const PlanSettings& settings, std::int64_t rows,
                                std::int64_t accumulation) {
-      StepNeeds needs = needs_of({}, rows, accumulation);
-      if (sets(settings, "optim", "adamw_8bit")) needs.seconds *= time;
-      return needs;
+      StepCost cost = cost_of({}, rows, accumulation);
+      if (sets(settings, "optim", "adamw_8bit")) cost.seconds *= time;
+      return cost;
     };
     CHECK(plan_step(options).techniques ==
           (time > 0.95 ? std::vector<std::string>{} : std::vector<std::string>{"adamw_8bit"}));
   }
 }
 
-TEST_CASE("plan: an optimizer of 8 bits only rounds if it replaces that of 32 bits") {
+TEST_CASE("plan: an 8-bit optimizer counts as rounding only if it replaces its 32-bit optimizer") {
   const auto has = [](OptimizerName optim, const char* name) {
     PlanOptions options = options_of(4000 * kMiB);
     options.step.arguments.optim = optim;
@@ -120,14 +119,14 @@ TEST_CASE("plan: the recomputation that the options have chosen is kept") {
     for (const Technique* each : set) CHECK(each->group != "recomputation");
 }
 
-TEST_CASE("plan: a combination that needs less than the sum of its techniques says is found") {
+TEST_CASE("plan: a combination is found even if it needs less memory than the sum of effects") {
   PlanOptions options = options_of(150 * kMiB);
   options.predictor = [](const PlanSettings& settings, std::int64_t rows,
                          std::int64_t accumulation) {
-    StepNeeds needs = needs_of({}, rows, accumulation);
+    StepCost cost = cost_of({}, rows, accumulation);
     const bool both = sets(settings, "bf16", "true") && sets(settings, "optim", "adamw_8bit");
-    needs.bytes = (both ? 100 : 400 + rows) * kMiB;
-    return needs;
+    cost.bytes = (both ? 100 : 400 + rows) * kMiB;
+    return cost;
   };
   CHECK(plan_step(options).techniques == std::vector<std::string>{"bf16", "adamw_8bit"});
 }
@@ -136,9 +135,9 @@ TEST_CASE("plan: a larger batch without accumulation may need less than a smalle
   PlanOptions options = options_of(500 * kMiB);
   options.exactness = Exactness::exact;
   options.predictor = [](const PlanSettings&, std::int64_t rows, std::int64_t accumulation) {
-    StepNeeds needs = needs_of({}, rows, accumulation);
-    needs.bytes = (400 + rows + (accumulation > 1 ? 200 : 0)) * kMiB;
-    return needs;
+    StepCost cost = cost_of({}, rows, accumulation);
+    cost.bytes = (400 + rows + (accumulation > 1 ? 200 : 0)) * kMiB;
+    return cost;
   };
   const StepPlan plan = plan_step(options);
   CHECK(plan.rows == 16);
@@ -156,13 +155,13 @@ TEST_CASE("plan: stages whose technique takes no accumulation follow the change 
                          std::int64_t accumulation) {
     if (sets(settings, "step_in_backward", "true") && accumulation > 1)
       throw ConfigError("config.contradiction", {.what = "step_in_backward"});
-    return needs_of(settings, rows, accumulation);
+    return cost_of(settings, rows, accumulation);
   };
   const StepPlan plan = plan_step(options);
   REQUIRE(plan.stages.size() == 3);
   CHECK(plan.stages[1].change == "batches of 16 rows, 1 in a step");
   CHECK(plan.stages[2].change == "step_in_backward");
-  for (const PlanStage& each : plan.stages) CHECK(each.needs.bytes < 4000 * kMiB);
+  for (const PlanStage& each : plan.stages) CHECK(each.cost.bytes < 4000 * kMiB);
 }
 
 TEST_CASE("plan: a technique that the model does not take is an error only if it has to be used") {
@@ -171,7 +170,7 @@ TEST_CASE("plan: a technique that the model does not take is an error only if it
                          std::int64_t accumulation) {
     if (sets(settings, "activation_checkpointing", "true"))
       throw UsageError("models.no-recomputation", {.what = "a model without layers"});
-    return needs_of(settings, rows, accumulation);
+    return cost_of(settings, rows, accumulation);
   };
   CHECK(plan_step(options).rows == 16);
   options.use = {"recompute"};
@@ -193,7 +192,7 @@ TEST_CASE("plan: accumulation may need more memory than a whole step") {
                          std::int64_t accumulation) {
     const std::int64_t dense = accumulation > 1 ? 100 : 0,
                        less = sets(settings, "bf16", "true") ? 20 : 0;
-    return StepNeeds{
+    return StepCost{
         .bytes = (320 + dense + 4 * rows - less) * kMiB,
         .seconds = 1e-3 * static_cast<double>(accumulation) * (10 + 2 * static_cast<double>(rows))};
   };
@@ -271,7 +270,7 @@ TEST_CASE("plan: every technique sets what the arguments know, on a GPU that has
   }
 }
 
-TEST_CASE("plan: the YAML has what makes the model, so that a run trains the step of the plan") {
+TEST_CASE("plan: the YAML has the options of the model, so that a run trains the planned step") {
   const SmallModel model;
   const TemporaryDirectory folder;
   PlanOptions options{.step = {.model = model.file(),
@@ -300,7 +299,7 @@ TEST_CASE("plan: the YAML has what makes the model, so that a run trains the ste
   CHECK(run.arguments.per_device_train_batch_size == 2);
 }
 
-TEST_CASE("plan: of a small model, it fits and the next larger batch does not") {
+TEST_CASE("plan: the plan of a small model fits, and the next larger batch does not") {
   const SmallModel model;
   PlanOptions options{
       .step = {.model = model.file(),
@@ -319,14 +318,14 @@ TEST_CASE("plan: of a small model, it fits and the next larger batch does not") 
   };
   REQUIRE(plan.rows < 16);
   CHECK(plan.rows * plan.accumulation == 16);
-  CHECK(needed(plan.rows) == plan.needs.bytes);
-  CHECK(plan.needs.bytes <= plan.memory);
+  CHECK(needed(plan.rows) == plan.cost.bytes);
+  CHECK(plan.cost.bytes <= plan.memory);
   CHECK(needed(plan.next_rows) == plan.next_bytes);
   CHECK(plan.next_bytes > plan.memory);
-  CHECK(plan.needs.seconds > 0);
+  CHECK(plan.cost.seconds > 0);
 }
 
-TEST_CASE("plan: no other choice of layers recomputes fewer") {
+TEST_CASE("plan: the plan recomputes the fewest layers with which the step fits") {
   const SmallModel model(/*width=*/64, /*layers=*/4);
   PlanOptions options{
       .step = {.model = model.file(),
@@ -358,7 +357,7 @@ TEST_CASE("plan: no other choice of layers recomputes fewer") {
     CAPTURE(share);
     REQUIRE(plan.techniques.size() == 1);
     CHECK(plan.techniques.front() == (least == 4 ? "recompute" : str("recompute_", least)));
-    CHECK(plan.needs.bytes <= options.memory);
+    CHECK(plan.cost.bytes <= options.memory);
   }
 }
 

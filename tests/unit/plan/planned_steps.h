@@ -1,4 +1,4 @@
-// Steps to plan: a step with needs that a formula gives, and the steps of a small BERT.
+// Steps to plan: a step with costs that a formula gives, and the steps of a small BERT.
 //
 //   PlanOptions options = options_of(4000 * kMiB);
 //   const StepPlan plan = plan_step(options);
@@ -22,8 +22,8 @@ inline bool sets(const PlanSettings& settings, const std::string& name, const st
 
 // A step with 200 MiB of weights and gradients, 200 MiB of optimizer states and 50 MiB for each
 // row. Each micro-batch takes 10 ms, and 2 ms for each row.
-inline StepNeeds needs_of(const PlanSettings& settings, std::int64_t rows,
-                          std::int64_t accumulation) {
+inline StepCost cost_of(const PlanSettings& settings, std::int64_t rows,
+                        std::int64_t accumulation) {
   double states = 200, row = 50, time = 2;
   if (sets(settings, "bf16", "true")) row *= 0.6, time *= 0.7;
   if (sets(settings, "optim", "adafactor")) states = 2, time *= 1.1;
@@ -39,7 +39,7 @@ inline PlanOptions options_of(std::int64_t memory) {
                                .arguments = {.per_device_train_batch_size = 16},
                                .device = "cuda:a100-40gb"},
                       .memory = memory,
-                      .predictor = needs_of};
+                      .predictor = cost_of};
   return options;
 }
 

@@ -16,31 +16,31 @@ namespace plan_step_comparison_test {
 using namespace hasten;
 using namespace hasten::planned_steps;
 
-TEST_CASE("plan: a comparison has every technique, with the needs of its own estimate") {
+TEST_CASE("plan: a comparison has every technique, with the cost of its own estimate") {
   const SmallModel model;
   PlanOptions options{.step = {.model = model.file(), .length = 64, .device = "cuda:t4"}};
   const anatomy::StepComparison comparison = compare_changes(options);
   REQUIRE(comparison.changes.size() == techniques().size() + 2);  // half the batch, half the length
-  CHECK(comparison.asked.bytes == needed_bytes(estimate(options.step).memory));
+  CHECK(comparison.baseline.bytes == needed_bytes(estimate(options.step).memory));
   const auto needed = [&](const char* name) {
     return needed_bytes(estimate(with_settings(options.step, find_technique(name).sets)).memory);
   };
   for (const char* name : {"adamw_8bit", "recompute", "offload_states"}) {
     CAPTURE(name);
-    CHECK(change_of(comparison, name).refused.empty());
-    CHECK(change_of(comparison, name).needs.bytes == needed(name));
+    CHECK(change_of(comparison, name).rejection_reason.empty());
+    CHECK(change_of(comparison, name).cost.bytes == needed(name));
   }
-  CHECK(change_of(comparison, "bf16").refused == "cuda:t4 has no bfloat16");
-  CHECK(change_of(comparison, "sdpa").refused == "the step already uses it");
-  CHECK(change_of(comparison, "step_in_backward").refused.find("max_grad_norm") !=
+  CHECK(change_of(comparison, "bf16").rejection_reason == "cuda:t4 has no bfloat16");
+  CHECK(change_of(comparison, "sdpa").rejection_reason == "the step already uses it");
+  CHECK(change_of(comparison, "step_in_backward").rejection_reason.find("max_grad_norm") !=
         std::string::npos);
   CHECK(change_of(comparison, "lion_8bit").exactness == Exactness::other);
   const nlohmann::json json = nlohmann::json::parse(to_json(comparison));
   CHECK(json["changes"].size() == comparison.changes.size());
-  CHECK(json["bytes"] == comparison.asked.bytes);
+  CHECK(json["bytes"] == comparison.baseline.bytes);
   options.step.device = "cpu";
   options.budget = 0;
-  CHECK(change_of(compare_changes(options), "offload_activations").refused ==
+  CHECK(change_of(compare_changes(options), "offload_activations").rejection_reason ==
         "on the CPU everything is in the host's memory already");
 }
 
@@ -54,11 +54,11 @@ TEST_CASE("plan: a comparison has half the batch and half the length, if they ca
   EstimateOptions half = options.step;
   half.arguments.per_device_train_batch_size = 2;
   half.arguments.gradient_accumulation_steps = 2;
-  CHECK(change_of(comparison, "batches of 2 rows, 2 in a step").needs.bytes ==
+  CHECK(change_of(comparison, "batches of 2 rows, 2 in a step").cost.bytes ==
         needed_bytes(estimate(half).memory));
   EstimateOptions shorter = options.step;
   shorter.length = 32;
-  CHECK(change_of(comparison, "rows of 32 tokens").needs.bytes ==
+  CHECK(change_of(comparison, "rows of 32 tokens").cost.bytes ==
         needed_bytes(estimate(shorter).memory));
   CHECK(change_of(comparison, "rows of 32 tokens").exactness == Exactness::other);
   options.step.length = 1;
@@ -79,7 +79,7 @@ TEST_CASE("plan: a comparison announces the changes that it predicts, and no oth
   CHECK(is_announced("rows of 32 tokens"));
   for (const anatomy::StepChange& each : comparison.changes) {
     CAPTURE(each.name);
-    if (each.refused.empty()) CHECK(is_announced(each.name));
+    if (each.rejection_reason.empty()) CHECK(is_announced(each.name));
   }
   for (const char* refused : {"bf16", "sdpa", "step_in_backward"}) {
     CAPTURE(refused);
@@ -87,7 +87,7 @@ TEST_CASE("plan: a comparison announces the changes that it predicts, and no oth
   }
 }
 
-TEST_CASE("plan: a comparison takes away what the step has and what is not a default") {
+TEST_CASE("plan: a comparison removes the techniques that the step uses unless they are defaults") {
   const SmallModel model;
   PlanOptions options{.step = {.model = model.file(), .length = 64, .device = "cuda:a100-40gb"}};
   const EstimateOptions plain = options.step;
@@ -99,15 +99,15 @@ TEST_CASE("plan: a comparison takes away what the step has and what is not a def
   in_float.arguments.bf16 = false;
   kept.arguments.activation_checkpointing = false;
   kept.arguments.activation_checkpointing_kwargs = {};
-  CHECK(change_of(comparison, "without bf16").needs.bytes ==
+  CHECK(change_of(comparison, "without bf16").cost.bytes ==
         needed_bytes(estimate(in_float).memory));
-  CHECK(change_of(comparison, "without recompute_cheap").needs.bytes ==
+  CHECK(change_of(comparison, "without recompute_cheap").cost.bytes ==
         needed_bytes(estimate(kept).memory));
-  CHECK(change_of(comparison, "recompute").refused == "the step already uses it");
+  CHECK(change_of(comparison, "recompute").rejection_reason == "the step already uses it");
   CHECK_FALSE(has_change(comparison, "without sdpa"));
   // Without recomputation its options are removed too, even if no technique sets them.
   options.step.arguments.activation_checkpointing_kwargs = {{"every_n_layers", 3}};
-  CHECK(change_of(compare_changes(options), "without recompute").needs.bytes ==
+  CHECK(change_of(compare_changes(options), "without recompute").cost.bytes ==
         needed_bytes(estimate(kept).memory));
 }
 
@@ -119,12 +119,12 @@ TEST_CASE("plan: a comparison of inferences has what changes the forward pass") 
                                      .arguments = {.per_device_train_batch_size = 4},
                                      .device = "cuda:t4"}};
   const anatomy::StepComparison comparison = compare_changes(options);
-  CHECK(comparison.asked.bytes == needed_bytes(estimate(options.step).memory));
-  CHECK(change_of(comparison, "fp16").refused.empty());
-  CHECK(change_of(comparison, "sgd").refused == "it affects only training");
+  CHECK(comparison.baseline.bytes == needed_bytes(estimate(options.step).memory));
+  CHECK(change_of(comparison, "fp16").rejection_reason.empty());
+  CHECK(change_of(comparison, "sgd").rejection_reason == "it affects only training");
   EstimateOptions half = options.step;
   half.arguments.per_device_train_batch_size = 2;
-  CHECK(change_of(comparison, "batches of 2 rows, 1 in a step").needs.bytes ==
+  CHECK(change_of(comparison, "batches of 2 rows, 1 in a step").cost.bytes ==
         needed_bytes(estimate(half).memory));
 }
 

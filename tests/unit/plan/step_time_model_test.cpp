@@ -23,10 +23,10 @@ TEST_CASE("plan: products of float16 are faster on a GPU that has no bfloat16") 
                                      .arguments = {.per_device_train_batch_size = 256},
                                      .device = "cuda:t4"}};
   const anatomy::StepComparison comparison = compare_changes(options);
-  CHECK(change_of(comparison, "fp16").needs.seconds < 0.7 * comparison.asked.seconds);
+  CHECK(change_of(comparison, "fp16").cost.seconds < 0.7 * comparison.baseline.seconds);
 }
 
-TEST_CASE("plan: what is offloaded takes the time of the link") {
+TEST_CASE("plan: offloaded bytes take the time of the link") {
   const SmallModel model(/*width=*/256);
   PlanOptions options{.step = {.model = model.file(),
                                .length = 64,
@@ -35,9 +35,9 @@ TEST_CASE("plan: what is offloaded takes the time of the link") {
   const auto seconds = [&](const char* name) {
     const anatomy::StepComparison comparison = compare_changes(options);
     const anatomy::StepChange effect = change_of(comparison, name);
-    CHECK(effect.needs.bytes < comparison.asked.bytes);
+    CHECK(effect.cost.bytes < comparison.baseline.bytes);
     CHECK(effect.exactness == Exactness::exact);
-    return effect.needs.seconds - comparison.asked.seconds;
+    return effect.cost.seconds - comparison.baseline.seconds;
   };
   // The gradients in float go to the host, and the weights go back to the device.
   const auto weights = 4.0 * static_cast<double>(estimate(options.step).memory.parameters);
@@ -79,10 +79,10 @@ TEST_CASE("plan: a program's report has the time of the estimate that it was mad
   step.arguments.fp16 = true;
   const anatomy::Report report = estimate(step);
   REQUIRE(report.half_is_float16);
-  const StepNeeds needs = read_step_needs(to_json(report));
-  CHECK(needs.bytes == needed_bytes(report.memory));
-  CHECK(needs.seconds == doctest::Approx(reported_seconds(report)));
-  CHECK(code_of([] { read_step_needs("{}"); }) == "plan.report");
+  const StepCost cost = read_step_cost(to_json(report));
+  CHECK(cost.bytes == needed_bytes(report.memory));
+  CHECK(cost.seconds == doctest::Approx(reported_seconds(report)));
+  CHECK(code_of([] { read_step_cost("{}"); }) == "plan.report");
 }
 
 }  // namespace plan_step_time_model_test

@@ -98,7 +98,7 @@ TEST_CASE("accelerator: a prepared model runs the hooks of its module") {
   }
 }
 
-TEST_CASE("accelerator: a window averages its micro-batches, the last ends with the data") {
+TEST_CASE("accelerator: a window averages its micro-batches, and the last one ends with the data") {
   Line whole, net;
   torch::optim::SGD plain_sgd(whole->parameters(), SGDOptions(0.1)),
       sgd(net->parameters(), SGDOptions(0.1));
@@ -290,7 +290,7 @@ TEST_CASE("accelerator: mixed precision runs in bfloat16 and keeps weights in fl
   other.backward(net(at::ones({2, 3})).to(at::kFloat).mean());
 }
 
-TEST_CASE("accelerator: two in one process with different settings do not disturb each other") {
+TEST_CASE("accelerator: two Accelerators with different settings work in one process") {
   Line first, second;
   Accelerator bf16(
       {.mixed_precision = Precision::bf16, .gradient_accumulation_steps = 7, .cpu = true}),
@@ -304,7 +304,7 @@ TEST_CASE("accelerator: two in one process with different settings do not distur
   CHECK(plain.sync_gradients());
 }
 
-TEST_CASE("accelerator: the error for wrong use names the mistake") {
+TEST_CASE("accelerator: errors for invalid calls describe the cause") {
   CHECK_THROWS_AS(Accelerator({.gradient_accumulation_steps = 0}), UsageError);
   Accelerator accelerator({.cpu = true});
   CHECK_THROWS_AS(accelerator.backward(at::ones({3}).requires_grad_()), UsageError);
@@ -314,7 +314,7 @@ TEST_CASE("accelerator: the error for wrong use names the mistake") {
   CHECK_THROWS_AS((void)accelerator.accumulate(model), UsageError);
 }
 
-TEST_CASE("accelerator: an environment flag accepts its words, and others are refused") {
+TEST_CASE("accelerator: an environment flag accepts only its documented values") {
   setenv("ACCELERATE_USE_CPU", "yes", 1);
   CHECK(Accelerator().device().is_cpu());
   setenv("ACCELERATE_USE_CPU", "maybe", 1);

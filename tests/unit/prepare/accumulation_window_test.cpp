@@ -8,7 +8,7 @@ namespace prepare_accumulation_window_test {
 
 using namespace hasten;
 
-TEST_CASE("window value: it is due at its capacity or with the last batch of the data") {
+TEST_CASE("accumulation window: it is due at its capacity or with the last batch of the data") {
   const auto model = std::make_shared<torch::nn::LinearImpl>(2, 1);
   AccumulationWindow window(Models{model});
   window.begin_micro_batch(/*capacity=*/2, /*last_of_data=*/false, /*rows=*/4);
@@ -34,12 +34,12 @@ TEST_CASE("window value: it is due at its capacity or with the last batch of the
   CHECK(window.weight() == 0.0);
 }
 
-TEST_CASE("window value: it is of its models while they exist") {
+TEST_CASE("accumulation window: it reports its models and whether one was destroyed") {
   auto model = std::make_shared<torch::nn::LinearImpl>(2, 1);
   const auto other = std::make_shared<torch::nn::LinearImpl>(2, 1);
   AccumulationWindow window(Models{model});
-  CHECK(window.is_of({model}));
-  CHECK(!window.is_of({model, other}));
+  CHECK(window.has_same_models({model}));
+  CHECK(!window.has_same_models({model, other}));
   CHECK(window.has_one_of(model->parameters()));
   CHECK(!window.has_one_of(other->parameters()));
   CHECK(!window.has_destroyed_model());

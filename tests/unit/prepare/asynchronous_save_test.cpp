@@ -14,20 +14,20 @@
 #include "hasten/optim/metric_scheduler.h"
 #include "hasten/process/notebook_launcher.h"
 #include "unit/code_of.h"
-#include "unit/prepare/forked.h"
+#include "unit/prepare/multiprocess_checks.h"
 #include "unit/prepare/save_state_loop.h"
 
 namespace prepare_asynchronous_save_test {
 
 using namespace hasten;
-using namespace hasten::forked;
+using namespace hasten::multiprocess_checks;
 namespace fs = std::filesystem;
 namespace optim = torch::optim;
 using namespace hasten::save_state_loop;
 
 TEST_CASE("save_state: asynchronous saves continue bit for bit, also inside a window") {
   const Loop loop{.accumulation = 3, .stops_at_micro_batch = true, .asynchronous = true};
-  CHECK(stops_that_differ(loop, {2, 3, 11, 13}) == Steps{});
+  CHECK(differing_stops(loop, {2, 3, 11, 13}) == Steps{});
 }
 
 TEST_CASE("save_state: an asynchronous save has the state of the call") {

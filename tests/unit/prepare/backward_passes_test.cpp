@@ -16,7 +16,7 @@
 namespace prepare_backward_passes_test {
 
 using namespace hasten;
-using namespace hasten::forked;
+using namespace hasten::multiprocess_checks;
 using namespace hasten::distributed_fixtures;
 
 namespace {
@@ -33,8 +33,8 @@ std::vector<at::Tensor> gradients_in(const torch::nn::Module& module) {
   return all;
 }
 
-void require_same_everywhere(const Group& group, const std::vector<at::Tensor>& tensors,
-                             const std::string& what) {
+void require_same_on_all_ranks(const Group& group, const std::vector<at::Tensor>& tensors,
+                               const std::string& what) {
   for (const at::Tensor& tensor : tensors) {
     require(tensor.defined(), what + ": there is no gradient");
     const at::Tensor all = group.gather(tensor.detach().flatten().unsqueeze(0));
@@ -69,7 +69,7 @@ struct RoundedScale : torch::nn::Module {
   at::Tensor forward(double factor) { return (weight.to(at::kBFloat16) * factor).sum(); }
 };
 
-struct PartlyEmpty : torch::nn::Module {
+struct PartlyEmptyNet : torch::nn::Module {
   at::Tensor weight = register_parameter("weight", torch::ones({6}));
   at::Tensor nothing = register_parameter("nothing", torch::ones({0}));
   at::Tensor forward(const at::Tensor& x) { return (x * weight).sum(1) + nothing.sum(); }
@@ -120,7 +120,7 @@ TEST_CASE("passes: each process may skip the backward pass of other micro-batche
             }
             require(optimizer.steps() == window + 1, "a window is a step");
             require_close(gradients_in(*net), gradients_in(*alone), "gradients");
-            require_same_everywhere(accelerator.group(), gradients_in(*net), "a gradient");
+            require_same_on_all_ranks(accelerator.group(), gradients_in(*net), "a gradient");
             optimizer.zero_grad();
           }
         });
@@ -137,7 +137,7 @@ TEST_CASE("passes: without a closing pass, a parameter without elements adds zer
       Accelerator accelerator(
           {.gradient_accumulation_steps = 2, .ddp = {.find_unused_parameters = unused}});
       const std::int64_t rank = accelerator.group().rank();
-      const auto net = std::make_shared<PartlyEmpty>();
+      const auto net = std::make_shared<PartlyEmptyNet>();
       torch::optim::SGD sgd(net->parameters(), torch::optim::SGDOptions(0.0));
       auto [model, optimizer] = accelerator.prepare(net, sgd);
       for (std::int64_t i = 0; i < 2; ++i) {
@@ -236,7 +236,7 @@ TEST_CASE("passes: models that train in turn leave each other's gradients unchan
       accelerator.backward(critic(generator(own_rows(rank, i))).mean());
     }
     require_close(gradients_in(*raw_critic), expected, "the critic's gradients");
-    require_same_everywhere(accelerator.group(), gradients_in(*raw_generator), "the generator's");
+    require_same_on_all_ranks(accelerator.group(), gradients_in(*raw_generator), "the generator's");
   });
 }
 
@@ -384,7 +384,7 @@ TEST_CASE("passes: free_memory() without handles keeps models together") {
       optimizer.step();
     }
     require(optimizer.steps() == 1, "a window of two micro-batches");
-    require_same_everywhere(accelerator.group(), copies(net->parameters()), "a weight");
+    require_same_on_all_ranks(accelerator.group(), copies(net->parameters()), "a weight");
   });
 }
 
@@ -416,7 +416,7 @@ TEST_CASE("passes: parameters frozen and unfrozen after prepare() are exchanged 
         optimizer.zero_grad();
         accelerator.backward(loss_of(model(own_rows(accelerator.group().rank(), step))));
         optimizer.step();
-        require_same_everywhere(accelerator.group(), copies(net->parameters()), "a weight");
+        require_same_on_all_ranks(accelerator.group(), copies(net->parameters()), "a weight");
       }
       require_close(copies(net->parameters()), expected, "weights");
     });
@@ -477,7 +477,7 @@ TEST_CASE("passes: gradients from loss.backward() are refused by the step") {
       require(step() == "none", "with LocalSGD");
       local_sgd.step();
     }
-    require_same_everywhere(accelerator.group(), copies(net->parameters()), "a weight");
+    require_same_on_all_ranks(accelerator.group(), copies(net->parameters()), "a weight");
   });
 }
 
@@ -589,7 +589,7 @@ TEST_CASE("passes: LBFGS makes the steps of one process") {
       }
       require(std::abs(loss - plain_loss) < 1e-4, str("a loss of ", loss, ", not ", plain_loss));
       require_close(copies(net->parameters()), expected, "weights", 1e-3);
-      require_same_everywhere(accelerator.group(), copies(net->parameters()), "a weight");
+      require_same_on_all_ranks(accelerator.group(), copies(net->parameters()), "a weight");
     });
   }
 }

@@ -13,7 +13,7 @@
 namespace prepare_dispatch_test {
 
 using namespace hasten;
-using namespace hasten::forked;
+using namespace hasten::multiprocess_checks;
 using namespace hasten::distributed_fixtures;
 using namespace hasten::dispatched_rows;
 
@@ -23,9 +23,9 @@ TEST_CASE("dispatch: every process has the batches that it would have read itsel
         [=] {
           Accelerator each(dispatch_options(false)), first(dispatch_options(true));
           const LoaderOptions options{.batch_size = 4, .shuffle = true, .num_workers = workers};
-          Count own{37}, sent{37};
-          auto raw_own = make_loader(own, options, AsTexts{});
-          auto raw_sent = make_loader(sent, options, AsTexts{});
+          RowDataset own{37}, sent{37};
+          auto raw_own = make_loader(own, options, TextCollator{});
+          auto raw_sent = make_loader(sent, options, TextCollator{});
           auto [read] = each.prepare(raw_own);
           auto [received] = first.prepare(raw_sent);
           require(received.size() == read.size(), "the numbers of batches differ");
@@ -51,7 +51,8 @@ TEST_CASE("dispatch: streams are sent from rank 0, or read by every process if r
           }();
           for (Accelerator accelerator : accelerators) {
             Stream stream{13};
-            auto raw = make_loader(stream, {.batch_size = 2, .num_workers = workers}, AsTexts{});
+            auto raw =
+                make_loader(stream, {.batch_size = 2, .num_workers = workers}, TextCollator{});
             auto [loader] = accelerator.prepare(raw);
             seen.push_back(pass(loader));
             require(pass(loader) == seen.back(), "the next pass differs");
@@ -77,7 +78,8 @@ TEST_CASE("dispatch: processes that read streams that differ get an error at the
           Accelerator accelerator(dispatch_options(false));
           const std::int64_t rank = accelerator.group().rank();
           const auto batches_before = [&](Stream stream, const std::string& code) {
-            auto raw = make_loader(stream, {.batch_size = 2, .num_workers = workers}, AsTexts{});
+            auto raw =
+                make_loader(stream, {.batch_size = 2, .num_workers = workers}, TextCollator{});
             auto [loader] = accelerator.prepare(raw);
             std::int64_t batches = 0;
             require(code_of([&] {
@@ -107,8 +109,8 @@ TEST_CASE("dispatch: an incomplete last step has smaller batches, and none for s
         for (const auto dispatch : {true, false}) {
           Accelerator accelerator(dispatch_options(dispatch, /*even=*/false));
           const std::int64_t rank = accelerator.group().rank();
-          auto raw = make_loader(Stream{9}, {.batch_size = 2}, AsTexts{});
-          auto map = make_loader(Count{9}, {.batch_size = 2}, AsTexts{});
+          auto raw = make_loader(Stream{9}, {.batch_size = 2}, TextCollator{});
+          auto map = make_loader(RowDataset{9}, {.batch_size = 2}, TextCollator{});
           auto [stream, loader] = accelerator.prepare(raw, map);
           const std::vector<Rows> expected = rank == 0   ? std::vector<Rows>{{0, 1}, {6, 7}}
                                              : rank == 1 ? std::vector<Rows>{{2, 3}, {8}}
@@ -135,7 +137,8 @@ TEST_CASE("dispatch: the reader's exception is thrown in every process, at the s
     debug_launcher(
         [&] {
           Accelerator accelerator(dispatch_options(true));
-          auto raw = make_loader(dataset, {.batch_size = 2, .num_workers = workers}, AsTexts{});
+          auto raw =
+              make_loader(dataset, {.batch_size = 2, .num_workers = workers}, TextCollator{});
           auto [loader] = accelerator.prepare(raw);
           int batches = 0;
           try {
@@ -151,19 +154,19 @@ TEST_CASE("dispatch: the reader's exception is thrown in every process, at the s
         },
         3);
   };
-  check(Count{.rows = 30, .fails_at = 13}, 0, "test.broken", "broken: got row 13");
-  check(Count{.rows = 30, .fails_at = 13}, 2, "test.broken", "(rows 12, 13)");
+  check(RowDataset{.rows = 30, .fails_at = 13}, 0, "test.broken", "broken: got row 13");
+  check(RowDataset{.rows = 30, .fails_at = 13}, 2, "test.broken", "(rows 12, 13)");
   check(Stream{.rows = 30, .fails_at = 13}, 0, "data.batch", "the line is cut");
   debug_launcher([] {  // even if nothing can be read at all
     Accelerator accelerator;
-    auto raw = make_loader(Stream{accelerator.group().rank() == 0 ? 0 : 5}, {}, AsTexts{});
+    auto raw = make_loader(Stream{accelerator.group().rank() == 0 ? 0 : 5}, {}, TextCollator{});
     auto [loader] = accelerator.prepare(raw);
     require(code_of([&] { pass(loader); }) == "data.empty", "an empty stream");
   });
 }
 
-TEST_CASE("dispatch: a part that cannot be sent is an error everywhere, at the same batch") {
-  struct AsSparse {
+TEST_CASE("dispatch: a tensor that cannot be sent throws in every process, at the same batch") {
+  struct SparseCollator {
     TensorDict operator()(std::span<const Row> rows) const {
       const at::Tensor dense = torch::ones({2, 2});
       return {{"x", rows.front().number >= 20 ? dense.to_sparse() : dense}};
@@ -172,7 +175,7 @@ TEST_CASE("dispatch: a part that cannot be sent is an error everywhere, at the s
   debug_launcher(
       [] {
         Accelerator accelerator(dispatch_options(true));
-        auto raw = make_loader(Count{60}, {.batch_size = 2}, AsSparse{});
+        auto raw = make_loader(RowDataset{60}, {.batch_size = 2}, SparseCollator{});
         auto [loader] = accelerator.prepare(raw);
         int batches = 0;
         const std::string code = code_of([&] {
@@ -191,9 +194,9 @@ TEST_CASE("dispatch: a pass may end early if processes have different numbers of
         [=] {
           Accelerator accelerator(dispatch_options(true));
           const bool first = accelerator.is_main_process();
-          auto raw = make_loader(Count{400},
+          auto raw = make_loader(RowDataset{400},
                                  {.batch_size = 2, .num_workers = first == first_has_them ? 4 : 0},
-                                 AsTexts{});
+                                 TextCollator{});
           auto [loader] = accelerator.prepare(raw);
           for (int round = 0; round < 3; ++round) {
             int batches = 0;
@@ -213,7 +216,7 @@ TEST_CASE("dispatch: a pass may end early, and rank 0 reads ahead") {
       [] {
         Accelerator accelerator;
         Stream stream{1000};
-        auto raw = make_loader(stream, {.batch_size = 2, .prefetch_factor = 3}, AsTexts{});
+        auto raw = make_loader(stream, {.batch_size = 2, .prefetch_factor = 3}, TextCollator{});
         auto [loader] = accelerator.prepare(raw);
         const std::int64_t rank = accelerator.group().rank();
         for (int left_at = 0; left_at < 5; ++left_at) {
@@ -233,11 +236,11 @@ TEST_CASE("dispatch: a pass may end early, and rank 0 reads ahead") {
       3);
 }
 
-TEST_CASE("dispatch: processes that leave a pass at different batches meet or get an error") {
+TEST_CASE("dispatch: processes that leave a pass at different batches resynchronize or throw") {
   debug_launcher([] {
     Accelerator accelerator;
     const std::int64_t rank = accelerator.group().rank();
-    auto raw = make_loader(Stream{100}, {.batch_size = 2}, AsTexts{});
+    auto raw = make_loader(Stream{100}, {.batch_size = 2}, TextCollator{});
     auto [loader] = accelerator.prepare(raw);
     int batches = 0;
     for ([[maybe_unused]] auto& batch : loader) {
@@ -249,7 +252,7 @@ TEST_CASE("dispatch: processes that leave a pass at different batches meet or ge
   try {
     debug_launcher([] {
       Accelerator accelerator;
-      auto raw = make_loader(Stream{100}, {.batch_size = 2}, AsTexts{});
+      auto raw = make_loader(Stream{100}, {.batch_size = 2}, TextCollator{});
       auto [loader] = accelerator.prepare(raw);
       int batches = 0;
       for ([[maybe_unused]] auto& batch : loader) {
@@ -270,15 +273,15 @@ TEST_CASE("dispatch: batches of a type that cannot be sent are refused before an
   struct Opaque {
     std::shared_ptr<int> pointer;
   };
-  struct AsOpaque {
+  struct OpaqueCollator {
     Opaque operator()(std::span<const Row>) const { return {}; }
   };
   debug_launcher([] {
     Accelerator accelerator;
-    auto raw = make_loader(Stream{4}, {}, AsOpaque{});
+    auto raw = make_loader(Stream{4}, {}, OpaqueCollator{});
     require(code_of([&] { accelerator.prepare(raw); }) == "data.share", "no way to send it");
     Accelerator each(dispatch_options(false));
-    auto own = make_loader(Stream{4}, {}, AsOpaque{});
+    auto own = make_loader(Stream{4}, {}, OpaqueCollator{});
     each.prepare(own);
   });
 }
@@ -304,7 +307,7 @@ TEST_CASE("dispatch: the error for different loaders says what differs and where
       };
   check_difference_reported(
       [](Accelerator& accelerator, std::int64_t rank) {
-        auto raw = make_loader(Count{rank == 2 ? 41 : 40}, {.batch_size = 4}, AsTexts{});
+        auto raw = make_loader(RowDataset{rank == 2 ? 41 : 40}, {.batch_size = 4}, TextCollator{});
         accelerator.prepare(raw);
       },
       "data.loaders-differ",
@@ -312,13 +315,13 @@ TEST_CASE("dispatch: the error for different loaders says what differs and where
       "40 rows, batch_size 4, seed 42, as on rank 0");
   check_difference_reported(
       [](Accelerator& accelerator, std::int64_t rank) {
-        auto raw = make_loader(Count{40}, {.shuffle = rank != 1}, AsTexts{});
+        auto raw = make_loader(RowDataset{40}, {.shuffle = rank != 1}, TextCollator{});
         accelerator.prepare(raw);
       },
       "data.loaders-differ", "differs on rank 1");
   check_difference_reported(
       [](Accelerator& accelerator, std::int64_t rank) {
-        auto raw = make_loader(Stream{40}, {.batch_size = 2 + rank}, AsTexts{});
+        auto raw = make_loader(Stream{40}, {.batch_size = 2 + rank}, TextCollator{});
         accelerator.prepare(raw);
       },
       "data.loaders-differ", "batch_size 3");
@@ -330,7 +333,7 @@ TEST_CASE("dispatch: the error for different loaders says what differs and where
       "data.loaders-differ", "a loader of 6 batches, read by every process");
   check_difference_reported(  // prepared in a different order
       [](Accelerator& accelerator, std::int64_t rank) {
-        auto raw = make_loader(Count{40}, {}, AsTexts{});
+        auto raw = make_loader(RowDataset{40}, {}, TextCollator{});
         Sequential net = small_model();
         if (rank == 1) accelerator.prepare(raw);
         accelerator.prepare(net);
@@ -343,7 +346,7 @@ TEST_CASE("dispatch: batches smaller than the number of processes are refused wi
   debug_launcher(
       [] {
         Accelerator splitting(dispatch_options(std::nullopt, true, /*split=*/true));
-        auto small = make_loader(Count{40}, {.batch_size = 2}, AsTexts{});
+        auto small = make_loader(RowDataset{40}, {.batch_size = 2}, TextCollator{});
         try {
           splitting.prepare(small);
           throw std::runtime_error("nothing was thrown");
@@ -352,7 +355,8 @@ TEST_CASE("dispatch: batches smaller than the number of processes are refused wi
           require(error.hint().find("set batch_size = 3") != std::string::npos, error.what());
         }
         Accelerator plain;
-        auto few = make_loader(Count{2}, {.batch_size = 1}, AsTexts{});  // there may be fewer rows
+        auto few = make_loader(RowDataset{2}, {.batch_size = 1},
+                               TextCollator{});  // there may be fewer rows
         auto [loader] = plain.prepare(few);
         require(pass(loader).size() == 1, "a batch for each");
       },

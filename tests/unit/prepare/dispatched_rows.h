@@ -1,7 +1,7 @@
 // Rows that hold their own numbers and are sent as tensors with texts.
 //
 //   Accelerator accelerator(dispatch_options(true));
-//   auto loader = make_loader(Count{29}, {.batch_size = 4}, AsTexts{});
+//   auto loader = make_loader(RowDataset{29}, {.batch_size = 4}, TextCollator{});
 #pragma once
 
 #include <torch/torch.h>
@@ -13,7 +13,7 @@
 
 namespace hasten::dispatched_rows {
 
-using namespace hasten::forked;
+using namespace hasten::multiprocess_checks;
 using namespace hasten::distributed_fixtures;
 
 using Rows = std::vector<std::int64_t>;
@@ -22,7 +22,7 @@ using Texts = std::pair<TensorDict, std::vector<std::string>>;
 struct Row {
   std::int64_t number;
 };
-struct AsTexts {
+struct TextCollator {
   Texts operator()(std::span<const Row> rows) const {
     std::vector<std::string> texts;
     Rows numbers;
@@ -33,7 +33,7 @@ struct AsTexts {
     return {{{"numbers", at::tensor(numbers, at::kLong)}}, texts};
   }
 };
-struct Count {
+struct RowDataset {
   std::int64_t rows;
   std::shared_ptr<std::atomic<std::int64_t>> reads = std::make_shared<std::atomic<std::int64_t>>();
   std::int64_t fails_at = -1;

@@ -3,7 +3,7 @@
 
 #include <torch/torch.h>
 
-#include "unit/prepare/forked.h"
+#include "unit/prepare/multiprocess_checks.h"
 
 namespace hasten::distributed_fixtures {
 

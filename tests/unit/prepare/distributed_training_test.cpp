@@ -13,7 +13,7 @@
 #include "hasten/base/text.h"
 #include "hasten/data/loader.h"
 #include "hasten/process/notebook_launcher.h"
-#include "prepare/same_models.h"
+#include "prepare/model_consistency.h"
 #include "process/backend/call_checker.h"
 #include "unit/code_of.h"
 #include "unit/prepare/distributed_fixtures.h"
@@ -21,7 +21,7 @@
 namespace prepare_distributed_training_test {
 
 using namespace hasten;
-using namespace hasten::forked;
+using namespace hasten::multiprocess_checks;
 using namespace hasten::distributed_fixtures;
 
 namespace {
@@ -81,7 +81,7 @@ TEST_CASE("distributed: two, three and four processes train as one process does"
   }
 }
 
-TEST_CASE("distributed: every way of exchanging gradients gives the same weights") {
+TEST_CASE("distributed: every option of the gradient exchange gives the same weights") {
   const std::vector<at::Tensor> expected = single_process_weights(12, 5);
   debug_launcher([&] { train_together(expected, {.ddp = {.bucket_cap_mb = 1}}); });
   debug_launcher([&] { train_together(expected, {.ddp = {.find_unused_parameters = true}}); });
@@ -285,17 +285,17 @@ TEST_CASE("distributed: a loss through two models works, also in a process witho
   }
 }
 
-TEST_CASE("distributed: of two models the one with unused parameters is named at once") {
+TEST_CASE("distributed: the error names which of two models has unused parameters") {
   for (const bool last_leaves_out : {true, false}) {
     debug_launcher(
         [=] {
-          struct Two : torch::nn::Module {
+          struct TwoLayers : torch::nn::Module {
             Linear used = register_module("used", Linear(6, 6));
             Linear unused = register_module("unused", Linear(6, 6));
             at::Tensor forward(const at::Tensor& x) { return used(x); }
           };
           Accelerator accelerator({.cpu = true});
-          const auto two = std::make_shared<Two>();
+          const auto two = std::make_shared<TwoLayers>();
           Linear one(6, 6);
           const auto code = code_of([&] {
             if (last_leaves_out) {
@@ -353,14 +353,14 @@ TEST_CASE("distributed: no_sync keeps gradients local, and the next exchange inc
 }
 
 TEST_CASE("distributed: parameters without a gradient are named, or allowed") {
-  struct Two : torch::nn::Module {
+  struct TwoLayers : torch::nn::Module {
     Linear used{register_module("used", Linear(6, 1))},
         unused{register_module("unused", Linear(6, 1))};
     at::Tensor forward(const at::Tensor& x) { return used->forward(x); }
   };
   debug_launcher([] {
     Accelerator accelerator;
-    auto net = std::make_shared<Two>();
+    auto net = std::make_shared<TwoLayers>();
     auto [model] = accelerator.prepare(net);
     try {
       accelerator.backward(model(rows_of(2)).mean());
@@ -375,7 +375,7 @@ TEST_CASE("distributed: parameters without a gradient are named, or allowed") {
   });
   debug_launcher([] {
     Accelerator accelerator({.ddp = {.find_unused_parameters = true}});
-    auto net = std::make_shared<Two>();
+    auto net = std::make_shared<TwoLayers>();
     auto [model] = accelerator.prepare(net);
     for (int i = 0; i < 3; ++i) accelerator.backward(model(rows_of(2)).mean());
     require(!net->unused->weight.grad().defined(), "an unused parameter has a gradient");

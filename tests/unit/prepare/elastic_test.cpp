@@ -23,12 +23,12 @@
 #include "hasten/process/notebook_launcher.h"
 #include "prepare/tree_sum.h"
 #include "unit/code_of.h"
-#include "unit/prepare/forked.h"
+#include "unit/prepare/multiprocess_checks.h"
 
 namespace prepare_elastic_test {
 
 using namespace hasten;
-using namespace hasten::forked;
+using namespace hasten::multiprocess_checks;
 namespace fs = std::filesystem;
 namespace optim = torch::optim;
 
@@ -193,13 +193,13 @@ TEST_CASE("tree sum: neighbours are added first, and log2(n) + 1 terms are in me
   for (int i = 0; i < 8; ++i) {
     values.push_back(i == 0 ? 1e8 : std::pow(3.0, i));
     sum.add(term(values.back()));
-    most = std::max(most, sum.held());
+    most = std::max(most, sum.node_count());
   }
   const auto f = [&](int i) { return static_cast<float>(values[static_cast<std::size_t>(i)]); };
   const float expected = ((f(0) + f(1)) + (f(2) + f(3))) + ((f(4) + f(5)) + (f(6) + f(7)));
   CHECK(sum.take()[0][0].item<float>() == expected);
   CHECK(most <= 3);  // not counting the term that is being added
-  CHECK(sum.held() == 0);
+  CHECK(sum.node_count() == 0);
   CHECK(tree_sum({1e17, 1, 1, 1}) == 1e17 + 2);
 }
 

@@ -18,10 +18,10 @@
 #include "unit/code_of.h"
 #include "unit/prepare/distributed_fixtures.h"
 
-namespace prepare_metrics_together_test {
+namespace prepare_gather_for_metrics_test {
 
 using namespace hasten;
-using namespace hasten::forked;
+using namespace hasten::multiprocess_checks;
 using namespace hasten::distributed_fixtures;
 
 namespace {
@@ -146,15 +146,15 @@ TEST_CASE("gather for metrics: loaders that cannot be divided are counted exactl
 namespace {
 
 // A batch whose members cannot be enumerated.
-class Hidden {
+class OpaqueBatch {
  public:
-  explicit Hidden(at::Tensor rows) : rows_(std::move(rows)) {}
+  explicit OpaqueBatch(at::Tensor rows) : rows_(std::move(rows)) {}
   const at::Tensor& rows() const { return rows_; }
 
  private:
   at::Tensor rows_;
 };
-struct Plain {
+struct PlainBatch {
   at::Tensor data, target, weight;
   std::string name;
 };
@@ -224,12 +224,12 @@ TEST_CASE("gather for metrics: repeated batches count nothing, whatever their ty
           check(
               "a plain struct",
               [](at::Tensor rows) {
-                return Plain{rows, rows, rows, "name"};
+                return PlainBatch{rows, rows, rows, "name"};
               },
-              [](const Plain& batch) { return batch.weight; });
+              [](const PlainBatch& batch) { return batch.weight; });
           check(
-              "a class that is not known", [](at::Tensor rows) { return Hidden(rows); },
-              [](const Hidden& batch) { return batch.rows(); });
+              "a class that is not known", [](at::Tensor rows) { return OpaqueBatch(rows); },
+              [](const OpaqueBatch& batch) { return batch.rows(); });
           // x has a different number of rows than the first tensor.
           check(
               "tensors that disagree",
@@ -242,7 +242,7 @@ TEST_CASE("gather for metrics: repeated batches count nothing, whatever their ty
   }
 }
 
-TEST_CASE("gather for metrics: in a filled last step a value without rows is refused") {
+TEST_CASE("gather for metrics: a value without rows is refused in a padded last step") {
   debug_launcher([] {
     Accelerator accelerator;
     auto raw = make_loader(Numbers{5}, {.batch_size = 2});
@@ -282,4 +282,4 @@ TEST_CASE("gather for metrics: rows that pad to a static shape count nothing") {
   });
 }
 
-}  // namespace prepare_metrics_together_test
+}  // namespace prepare_gather_for_metrics_test

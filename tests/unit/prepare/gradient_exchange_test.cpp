@@ -16,12 +16,12 @@
 #include "hasten/base/files.h"
 #include "hasten/process/notebook_launcher.h"
 #include "unit/code_of.h"
-#include "unit/prepare/forked.h"
+#include "unit/prepare/multiprocess_checks.h"
 
-namespace prepare_exchange_together_test {
+namespace prepare_gradient_exchange_test {
 
 using namespace hasten;
-using namespace hasten::forked;
+using namespace hasten::multiprocess_checks;
 
 namespace {
 
@@ -93,7 +93,7 @@ bool is_shared(const void* address) {
 
 }  // namespace
 
-TEST_CASE("exchange: gradients use the memory in which the other processes add them") {
+TEST_CASE("exchange: gradient buckets are in the shared memory of the reduction") {
   constexpr int kSteps = 5;
   const std::vector<at::Tensor> expected = single_process_weights(kSteps);
   for (const bool views : {true, false}) {
@@ -243,7 +243,7 @@ TEST_CASE("exchange: trigger_sync_in_backward exchanges gradients that no_sync h
           accelerator.backward(loss, items);
         }
       }
-      accelerator.stepped();
+      accelerator.mark_gradients_used();
       gradients.push_back(gradient.clone());
     }
     require_close({gradients[1]}, {gradients[0]}, "the window's gradient");
@@ -325,4 +325,4 @@ TEST_CASE("exchange: a static graph counts only the passes that exchange") {
   }
 }
 
-}  // namespace prepare_exchange_together_test
+}  // namespace prepare_gradient_exchange_test

@@ -15,7 +15,7 @@
 namespace prepare_join_test {
 
 using namespace hasten;
-using namespace hasten::forked;
+using namespace hasten::multiprocess_checks;
 using namespace hasten::distributed_fixtures;
 
 namespace {
@@ -53,7 +53,7 @@ std::vector<Batches> exchanges_of(const std::vector<Batches>& batches, std::size
 
 torch::optim::AdamWOptions adamw() { return torch::optim::AdamWOptions(0.05).weight_decay(0.1); }
 
-constexpr unsigned kHalfAfter = 2;
+constexpr unsigned kDecaySteps = 2;
 
 // Trains with plain LibTorch in one process: first the uneven steps, and then two more steps with
 // all rows of `after`.
@@ -61,7 +61,7 @@ std::vector<at::Tensor> single_process_weights(const std::vector<Batches>& excha
                                                const Batches& after, bool by_items) {
   Sequential model = small_model();
   torch::optim::AdamW optimizer(model->parameters(), adamw());
-  torch::optim::StepLR scheduler(optimizer, kHalfAfter, 0.5);
+  torch::optim::StepLR scheduler(optimizer, kDecaySteps, 0.5);
   const auto step = [&](const Batches& parts) {
     optimizer.zero_grad();
     at::Tensor loss;
@@ -115,7 +115,7 @@ void check_joined(const Case& test_case) {
         torch::optim::AdamW raw(net->parameters(), adamw());
         auto [model, optimizer] = accelerator.prepare(net, raw);
         PreparedScheduler scheduler =
-            std::get<0>(accelerator.prepare(torch::optim::StepLR(raw, kHalfAfter, 0.5)));
+            std::get<0>(accelerator.prepare(torch::optim::StepLR(raw, kDecaySteps, 0.5)));
         const auto step = [&](const at::Tensor& batch) {
           if (test_case.zero_first) optimizer.zero_grad();
           const at::Tensor loss = loss_of(model(batch));
@@ -207,7 +207,7 @@ TEST_CASE("join: a pass of no_sync exchanges nothing, also after some processes 
       2);
 }
 
-TEST_CASE("join: every way of exchanging gradients gives the same weights") {
+TEST_CASE("join: every option of the gradient exchange gives the same weights") {
   check_joined({.counts = {4, 2}, .ddp = {.gradient_as_bucket_view = false}});
   check_joined({.counts = {2, 4}, .ddp = {.find_unused_parameters = true}});
   check_joined({.counts = {2, 4}, .ddp = {.bucket_cap_mb = 1, .static_graph = true}});
@@ -234,7 +234,7 @@ TEST_CASE("join: buffers come from a process that has data") {
       3);
 }
 
-TEST_CASE("join: a loader with an incomplete last step trains right under accumulation") {
+TEST_CASE("join: a loader with an incomplete last step trains correctly under accumulation") {
   // In the last step, the processes have two rows and one row, and the third process has none.
   const at::Tensor rows = rows_of(11);
   for (const std::int64_t window : {1, 2, 3}) {
@@ -275,7 +275,7 @@ TEST_CASE("join: a loader with an incomplete last step trains right under accumu
   }
 }
 
-TEST_CASE("join: two models with separate passes and several losses train right") {
+TEST_CASE("join: two models with separate passes and several losses train correctly") {
   const std::vector<Batches> batches = batches_of({4, 2});
   Sequential one = small_model(), two = small_model();
   torch::optim::SGD first(one->parameters(), 0.1), second(two->parameters(), 0.1);

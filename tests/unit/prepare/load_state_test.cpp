@@ -17,13 +17,13 @@
 #include "hasten/optim/metric_scheduler.h"
 #include "hasten/process/notebook_launcher.h"
 #include "unit/code_of.h"
-#include "unit/prepare/forked.h"
+#include "unit/prepare/multiprocess_checks.h"
 #include "unit/prepare/save_state_loop.h"
 
 namespace prepare_load_state_test {
 
 using namespace hasten;
-using namespace hasten::forked;
+using namespace hasten::multiprocess_checks;
 namespace fs = std::filesystem;
 namespace optim = torch::optim;
 using namespace hasten::save_state_loop;
@@ -131,7 +131,7 @@ TEST_CASE("load_state: only damaged checkpoints are an error, never a new start"
 namespace {
 
 // Numbers below 40, in parts of equal length.
-struct PartedNumbers {
+struct ShardedNumbers {
   std::optional<at::Tensor> next() {
     return at < end ? std::optional(at::full({1}, at++)) : std::nullopt;
   }
@@ -147,7 +147,7 @@ struct PartedNumbers {
 // process.
 std::int64_t next_number(const fs::path& folder, bool loads, std::int64_t batches) {
   Accelerator accelerator({.cpu = true, .dataloader_config = {.dispatch_batches = false}});
-  auto raw = make_loader(PartedNumbers(), {.batch_size = 2});
+  auto raw = make_loader(ShardedNumbers(), {.batch_size = 2});
   auto [loader] = accelerator.prepare(raw);
   if (loads) {
     accelerator.load_state(folder);
@@ -162,7 +162,7 @@ std::int64_t next_number(const fs::path& folder, bool loads, std::int64_t batche
 
 }  // namespace
 
-TEST_CASE("load_state: a stream that is read in parts continues in as many parts only") {
+TEST_CASE("load_state: a sharded stream continues only with the same number of shards") {
   const TemporaryDirectory folder;
   const fs::path state = folder.path() / "state";
   debug_launcher([&] { next_number(state, false, 3); });
@@ -172,7 +172,7 @@ TEST_CASE("load_state: a stream that is read in parts continues in as many parts
   });
   const auto refused = [&] {
     Accelerator accelerator({.cpu = true, .dataloader_config = {.dispatch_batches = false}});
-    auto raw = make_loader(PartedNumbers(), {.batch_size = 2});
+    auto raw = make_loader(ShardedNumbers(), {.batch_size = 2});
     auto [loader] = accelerator.prepare(raw);
     const LoaderState before = loader->state();
     std::string text;
@@ -191,7 +191,7 @@ TEST_CASE("load_state: a stream that is read in parts continues in as many parts
   // A position in the whole stream cannot continue in parts either.
   debug_launcher([] {
     Accelerator accelerator({.cpu = true, .dataloader_config = {.dispatch_batches = false}});
-    auto raw = make_loader(PartedNumbers(), {.batch_size = 2});
+    auto raw = make_loader(ShardedNumbers(), {.batch_size = 2});
     auto [loader] = accelerator.prepare(raw);
     require(code_of([&] { loader->load_state({.batch = 3, .rows = 12}); }) == "data.state",
             "a position in the whole stream");

@@ -14,13 +14,13 @@
 namespace prepare_loader_positions_test {
 
 using namespace hasten;
-using namespace hasten::forked;
+using namespace hasten::multiprocess_checks;
 using namespace hasten::distributed_fixtures;
 using namespace hasten::dispatched_rows;
 
 TEST_CASE("loader state: another number of processes continues at the same row") {
   constexpr std::int64_t kRows = 29;
-  auto whole = make_loader(Count{kRows}, {.batch_size = 1, .shuffle = true}, AsTexts{});
+  auto whole = make_loader(RowDataset{kRows}, {.batch_size = 1, .shuffle = true}, TextCollator{});
   Rows order, next;
   for (auto& batch : whole) order.push_back(rows_in(batch).front());
   for (auto& batch : whole) next.push_back(rows_in(batch).front());
@@ -35,7 +35,8 @@ TEST_CASE("loader state: another number of processes continues at the same row")
             Accelerator accelerator(dispatch_options(batches % 2 == 0));
             const std::int64_t count = accelerator.group().size();
             if (count <= 3) {  // these states are saved
-              auto raw = make_loader(Count{kRows}, {.batch_size = 2, .shuffle = true}, AsTexts{});
+              auto raw = make_loader(RowDataset{kRows}, {.batch_size = 2, .shuffle = true},
+                                     TextCollator{});
               auto [loader] = accelerator.prepare(raw);
               std::int64_t seen = 0;
               if (batches > 0) {
@@ -47,7 +48,8 @@ TEST_CASE("loader state: another number of processes continues at the same row")
             }
             for (const LoaderState& state : states) {
               for (const bool before : {true, false}) {
-                auto raw = make_loader(Count{kRows}, {.batch_size = 2, .shuffle = true}, AsTexts{});
+                auto raw = make_loader(RowDataset{kRows}, {.batch_size = 2, .shuffle = true},
+                                       TextCollator{});
                 if (before) raw.load_state(state);
                 auto [loader] = accelerator.prepare(raw);
                 if (!before) raw.load_state(state);
@@ -79,7 +81,7 @@ TEST_CASE("loader state: another number of processes continues at the same row")
 TEST_CASE("loader state: streams continue at their row, and positions out of range are refused") {
   debug_launcher([] {
     Accelerator accelerator;
-    auto raw = make_loader(Stream{11}, {.batch_size = 2}, AsTexts{});
+    auto raw = make_loader(Stream{11}, {.batch_size = 2}, TextCollator{});
     raw.load_state({.seed = 42, .epoch = 0, .batch = 1, .rows = 6});  // saved by three processes
     auto [loader] = accelerator.prepare(raw);
     const std::vector<Rows> expected = accelerator.group().rank() == 0
@@ -88,7 +90,7 @@ TEST_CASE("loader state: streams continue at their row, and positions out of ran
     require(pass(loader) == expected, "rows that fill up are still the epoch's first");
     raw.load_state({.seed = 42, .epoch = 0, .batch = 1, .rows = 12});
     require(code_of([&] { pass(loader); }) == "data.state", "past the end");
-    auto map = make_loader(Count{11}, {.batch_size = 2}, AsTexts{});
+    auto map = make_loader(RowDataset{11}, {.batch_size = 2}, TextCollator{});
     auto [other] = accelerator.prepare(map);
     require(code_of([&] { map.load_state({.rows = 12}); }) == "data.state", "past the end");
     map.load_state({.seed = 42, .epoch = 3, .rows = 11});
@@ -101,7 +103,7 @@ TEST_CASE("randomness: a row and a batch draw the same numbers in any process") 
     std::int64_t size() const { return 24; }
     std::uint64_t get(std::int64_t, const RowContext& context) const { return context.key(); }
   };
-  struct AsPairs {
+  struct PairCollator {
     std::pair<std::vector<std::uint64_t>, std::uint64_t> operator()(
         std::span<const std::uint64_t> keys, const BatchContext& context) const {
       return {{keys.begin(), keys.end()}, context.key()};
@@ -109,7 +111,7 @@ TEST_CASE("randomness: a row and a batch draw the same numbers in any process") 
   };
   // One process gives the keys of every batch and of its rows.
   std::vector<std::vector<std::pair<std::vector<std::uint64_t>, std::uint64_t>>> epochs(2);
-  auto alone = make_loader(Keys{}, {.batch_size = 2, .shuffle = true}, AsPairs{});
+  auto alone = make_loader(Keys{}, {.batch_size = 2, .shuffle = true}, PairCollator{});
   for (auto& epoch : epochs) {
     for (const auto& batch : alone) epoch.push_back(batch);
   }
@@ -127,7 +129,7 @@ TEST_CASE("randomness: a row and a batch draw the same numbers in any process") 
           [&] {
             Accelerator accelerator(dispatch_options(dispatch));
             auto raw = make_loader(
-                Keys{}, {.batch_size = 2, .shuffle = true, .num_workers = workers}, AsPairs{});
+                Keys{}, {.batch_size = 2, .shuffle = true, .num_workers = workers}, PairCollator{});
             auto [loader] = accelerator.prepare(raw);
             for (const auto& epoch : epochs) {
               auto at = static_cast<std::size_t>(accelerator.group().rank());

@@ -12,18 +12,18 @@ using namespace hasten;
 
 namespace lstm_autocast_test {
 
-struct Trained {
+struct TrainingResult {
   at::Tensor loss;
   std::vector<at::Tensor> gradients;
 };
 
 // Returns the loss of an LSTM of two layers in both directions, and the gradients of its weights.
-Trained trained_lstm(Precision precision) {
+TrainingResult train_lstm(Precision precision) {
   torch::manual_seed(5);
   torch::nn::LSTM lstm(
       torch::nn::LSTMOptions(12, 16).num_layers(2).bidirectional(true).batch_first(true));
   const at::Tensor x = at::randn({3, 7, 12});
-  Trained result;
+  TrainingResult result;
   {
     const AutocastGuard guard(precision, at::kCPU);
     result.loss = std::get<0>(lstm(x)).to(at::kFloat).square().mean();
@@ -33,7 +33,7 @@ Trained trained_lstm(Precision precision) {
   return result;
 }
 
-void check_near(const Trained& got, const Trained& expected, double tolerance) {
+void check_near(const TrainingResult& got, const TrainingResult& expected, double tolerance) {
   CHECK(at::allclose(got.loss, expected.loss, tolerance));
   REQUIRE(got.gradients.size() == expected.gradients.size());
   for (std::size_t i = 0; i < got.gradients.size(); ++i) {
@@ -46,16 +46,16 @@ void check_near(const Trained& got, const Trained& expected, double tolerance) {
 
 TEST_CASE("lstm: it trains under autocast in both 16-bit types on every CPU") {
   const bool before = at::globalContext().userEnabledMkldnn();
-  const Trained expected = trained_lstm(Precision::no);
+  const TrainingResult expected = train_lstm(Precision::no);
   if (has_lstm_kernel(at::kBFloat16))
-    check_near(trained_lstm(Precision::bf16), expected, 0.05);  // with oneDNN
+    check_near(train_lstm(Precision::bf16), expected, 0.05);  // with oneDNN
   replace_lstm_under_autocast();
-  check_near(trained_lstm(Precision::bf16), expected, 0.05);
-  check_near(trained_lstm(Precision::fp16), expected, 0.01);
+  check_near(train_lstm(Precision::bf16), expected, 0.05);
+  check_near(train_lstm(Precision::fp16), expected, 0.01);
   CHECK(at::globalContext().userEnabledMkldnn() == before);
 }
 
-TEST_CASE("lstm: threads at once leave oneDNN as it was") {
+TEST_CASE("lstm: concurrent calls restore the oneDNN setting") {
   const bool before = at::globalContext().userEnabledMkldnn();
   replace_lstm_under_autocast();
   std::vector<std::thread> threads;
@@ -70,7 +70,7 @@ TEST_CASE("lstm: threads at once leave oneDNN as it was") {
   for (std::thread& each : threads) each.join();
   CHECK(at::globalContext().userEnabledMkldnn() == before);
   at::globalContext().setUserEnabledMkldnn(false);
-  (void)trained_lstm(Precision::bf16);
+  (void)train_lstm(Precision::bf16);
   CHECK_FALSE(at::globalContext().userEnabledMkldnn());
   at::globalContext().setUserEnabledMkldnn(before);
 }

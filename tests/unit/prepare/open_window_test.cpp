@@ -22,12 +22,12 @@
 #include "hasten/optim/adamw.h"
 #include "hasten/process/notebook_launcher.h"
 #include "unit/code_of.h"
-#include "unit/prepare/forked.h"
+#include "unit/prepare/multiprocess_checks.h"
 
 namespace prepare_open_window_test {
 
 using namespace hasten;
-using namespace hasten::forked;
+using namespace hasten::multiprocess_checks;
 namespace fs = std::filesystem;
 
 namespace {
@@ -168,7 +168,7 @@ OpenWindow only_window(Accelerator& accelerator) {
 
 }  // namespace
 
-TEST_CASE("open windows: a trainer of public parts stops in a window and continues bit for bit") {
+TEST_CASE("open windows: a trainer on the public API stops in a window and continues bit for bit") {
   SmallTrainer whole;
   whole.train();
   // An epoch has 16 micro-batches, and the last one has one row.
@@ -257,7 +257,9 @@ TEST_CASE("open windows: a window that waits for its step is neither saved nor r
   CHECK_FALSE(fs::exists(folder.path() / "state"));
   SUBCASE("until its step") { optimizer.step(); }
   SUBCASE("until its gradients are dropped") { optimizer.zero_grad(); }
-  SUBCASE("until the step of an optimizer that is not prepared") { accelerator.stepped(); }
+  SUBCASE("until the step of an optimizer that is not prepared") {
+    accelerator.mark_gradients_used();
+  }
   CHECK(accelerator.open_windows().empty());
   accelerator.save_state(folder.path() / "state");
 }

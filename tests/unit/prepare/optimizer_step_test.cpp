@@ -53,7 +53,7 @@ OptimizerMaker maker(Options options) {
   };
 }
 
-const std::map<std::string, OptimizerMaker> kApart = {
+const std::map<std::string, OptimizerMaker> kIndependentOptimizers = {
     {"AdamW", maker<AdamW>(torch::optim::AdamWOptions(0.01))},
     {"AdamW8bit", maker<AdamW8bit>(AdamW8bitOptions(0.01))},
     {"Lion8bit", maker<Lion8bit>(Lion8bitOptions(0.01))},
@@ -78,13 +78,14 @@ bool are_equal(const std::vector<at::Tensor>& a, const std::vector<at::Tensor>& 
   return true;
 }
 
-struct Trained {
+struct TrainingResult {
   std::vector<at::Tensor> weights;
   std::int64_t steps = 0;
   double norm = 0;
 };
 
-Trained train(const AcceleratorOptions& options, const OptimizerMaker& make, bool sparse = false) {
+TrainingResult train(const AcceleratorOptions& options, const OptimizerMaker& make,
+                     bool sparse = false) {
   Accelerator accelerator(options);
   const auto net = std::make_shared<TiedNet>(sparse);
   const auto plain = make(net->parameters());
@@ -124,10 +125,10 @@ anatomy::Report anatomy_of(const AcceleratorOptions& options, const OptimizerMak
 }  // namespace
 
 TEST_CASE("step in backward: every supported optimizer gets the bits of an ordinary step") {
-  for (const auto& [name, make] : kApart) {
+  for (const auto& [name, make] : kIndependentOptimizers) {
     CAPTURE(name);
-    const Trained ordinary = train({.cpu = true}, make);
-    const Trained inside = train({.cpu = true, .step_in_backward = true}, make);
+    const TrainingResult ordinary = train({.cpu = true}, make);
+    const TrainingResult inside = train({.cpu = true, .step_in_backward = true}, make);
     CHECK(are_equal(inside.weights, ordinary.weights));
     CHECK_FALSE(are_equal(inside.weights, weights_of(TiedNet())));
     CHECK(inside.steps == 4);
@@ -136,16 +137,18 @@ TEST_CASE("step in backward: every supported optimizer gets the bits of an ordin
   }
 }
 
-TEST_CASE("step in backward: sparse gradients") {
+TEST_CASE("step in backward: it supports sparse gradients") {
   for (const char* name : {"AdamW", "AdamW8bit", "Lion8bit"}) {
     CAPTURE(name);
-    const Trained ordinary = train({.cpu = true}, kApart.at(name), true);
-    CHECK(are_equal(train({.cpu = true, .step_in_backward = true}, kApart.at(name), true).weights,
-                    ordinary.weights));
+    const TrainingResult ordinary = train({.cpu = true}, kIndependentOptimizers.at(name), true);
+    CHECK(are_equal(
+        train({.cpu = true, .step_in_backward = true}, kIndependentOptimizers.at(name), true)
+            .weights,
+        ordinary.weights));
   }
 }
 
-TEST_CASE("step in backward: a handle that is gone leaves no hooks") {
+TEST_CASE("step in backward: a destroyed handle leaves no hooks") {
   const auto net = std::make_shared<TiedNet>();
   {
     Accelerator accelerator({.cpu = true, .step_in_backward = true});
@@ -156,7 +159,7 @@ TEST_CASE("step in backward: a handle that is gone leaves no hooks") {
   CHECK(net->layer->weight.grad().defined());
 }
 
-TEST_CASE("step in backward: a parameter that gets a gradient otherwise is stepped by step()") {
+TEST_CASE("step in backward: step() steps a parameter whose gradient was set by other code") {
   Accelerator accelerator({.cpu = true, .step_in_backward = true});
   const auto net = std::make_shared<TiedNet>();
   auto [model, optimizer] = accelerator.prepare(net, std::make_shared<AdamW>(net->parameters()));
@@ -190,7 +193,7 @@ TEST_CASE("step in backward: every phase that observers have entered ends when a
   CHECK(phases->open.empty());
 }
 
-TEST_CASE("step in backward: what needs all gradients is refused by name") {
+TEST_CASE("step in backward: an operation that needs all gradients throws") {
   const auto net = std::make_shared<TiedNet>();
   constexpr const char* kCode = "prepare.step-in-backward";
   CHECK(code_of([] {
@@ -223,8 +226,8 @@ TEST_CASE("step in backward: what needs all gradients is refused by name") {
   CHECK(code_of([&] { accelerator.backward(loss()); }) == kCode);
 }
 
-TEST_CASE("step in backward: gradients are never all there, predicted and measured to the byte") {
-  const auto adamw = kApart.at("AdamW8bit");
+TEST_CASE("step in backward: few gradients exist at once, as a dry run predicts exactly") {
+  const auto adamw = kIndependentOptimizers.at("AdamW8bit");
   const auto measure = [&](bool inside) {
     return anatomy_of({.cpu = true, .step_in_backward = inside}, adamw);
   };
@@ -246,9 +249,9 @@ TEST_CASE("step in backward: gradients are never all there, predicted and measur
 }
 
 TEST_CASE("states in host memory: nothing changes on the CPU") {
-  for (const auto& [name, make] : kApart) {
+  for (const auto& [name, make] : kIndependentOptimizers) {
     CAPTURE(name);
-    const Trained ordinary = train({.cpu = true}, make);
+    const TrainingResult ordinary = train({.cpu = true}, make);
     CHECK(are_equal(train({.cpu = true, .offload_optimizer_states = true}, make).weights,
                     ordinary.weights));
     CHECK(are_equal(
@@ -260,7 +263,7 @@ TEST_CASE("states in host memory: nothing changes on the CPU") {
 
 // Steps parameters as if they were on a device.
 TEST_CASE("states in host memory: copies are stepped, and states belong to the parameters") {
-  std::map<std::string, OptimizerMaker> makers = kApart;
+  std::map<std::string, OptimizerMaker> makers = kIndependentOptimizers;
   makers["Lamb"] = maker<Lamb>(LambOptions(0.01));  // steps its parameters together
   for (const auto& [name, make] : makers) {
     CAPTURE(name);
@@ -295,16 +298,16 @@ TEST_CASE("states in host memory: copies are stepped, and states belong to the p
 
 namespace {
 
-// Makes three steps of a small net. The parameters that `is_elsewhere` chooses are stepped as if
+// Makes three steps of a small net. The parameters that `needs_copy` chooses are stepped as if
 // they were on a device. Calls `change` with the net and the optimizer before the second and the
 // third step.
 template <class Change>
-std::vector<at::Tensor> stepped_elsewhere(const OptimizerMaker& make,
-                                          std::function<bool(const at::Tensor&)> is_elsewhere,
-                                          Change change) {
+std::vector<at::Tensor> train_in_host_memory(const OptimizerMaker& make,
+                                             std::function<bool(const at::Tensor&)> needs_copy,
+                                             Change change) {
   TiedNet net;
   const auto optimizer = make(net.parameters());
-  HostStates host(std::move(is_elsewhere));
+  HostStates host(std::move(needs_copy));
   for (int step = 0; step < 3; ++step) {
     if (step > 0) change(net, *optimizer);
     const at::Tensor x = at::tanh(net.layer(net.table(at::ones({2, 3}, at::kLong) * step)));
@@ -318,42 +321,41 @@ std::vector<at::Tensor> stepped_elsewhere(const OptimizerMaker& make,
   return weights_of(net);
 }
 
-const auto kNowhere = [](const at::Tensor&) { return false; };
-const auto kEverywhere = [](const at::Tensor&) { return true; };
+const auto kNoParameter = [](const at::Tensor&) { return false; };
+const auto kEveryParameter = [](const at::Tensor&) { return true; };
 
 }  // namespace
 
-TEST_CASE("states in host memory: the factor of a step is that of all its gradients") {
+TEST_CASE("states in host memory: every gradient of a step is scaled by the same factor") {
   const auto clip = [](TiedNet&, Optimizer& optimizer) {
-    dynamic_cast<ScalesGradients&>(optimizer).scale_next_step(1e-3);
+    dynamic_cast<GradientScalingOptimizer&>(optimizer).scale_next_step(1e-3);
   };
   const auto no_clip = [](TiedNet&, Optimizer&) {};
   for (const char* const name : {"AdamW", "AdamW8bit"}) {
     CAPTURE(name);
-    const auto& make = kApart.at(name);
-    const auto expected = stepped_elsewhere(make, kNowhere, clip);
-    CHECK(are_equal(stepped_elsewhere(make, kEverywhere, clip), expected));
-    CHECK_FALSE(are_equal(stepped_elsewhere(make, kNowhere, no_clip), expected));
+    const auto& make = kIndependentOptimizers.at(name);
+    const auto expected = train_in_host_memory(make, kNoParameter, clip);
+    CHECK(are_equal(train_in_host_memory(make, kEveryParameter, clip), expected));
+    CHECK_FALSE(are_equal(train_in_host_memory(make, kNoParameter, no_clip), expected));
   }
 }
 
-TEST_CASE(
-    "states in host memory: an optimizer that steps together steps here and elsewhere at once") {
+TEST_CASE("states in host memory: Lamb steps parameters on the host and on the device together") {
   const auto some = [](const at::Tensor& each) { return each.dim() == 1; };
   const auto no_change = [](TiedNet&, Optimizer&) {};
   const auto lamb = maker<Lamb>(LambOptions(0.01));
-  CHECK(are_equal(stepped_elsewhere(lamb, some, no_change),
-                  stepped_elsewhere(lamb, kNowhere, no_change)));
+  CHECK(are_equal(train_in_host_memory(lamb, some, no_change),
+                  train_in_host_memory(lamb, kNoParameter, no_change)));
 }
 
 TEST_CASE("states in host memory: weights of another type get another copy") {
   const auto to_double = [](TiedNet& net, Optimizer&) { net.to(at::kDouble); };
   const auto sgd = maker<torch::optim::SGD>(torch::optim::SGDOptions(0.1));
-  CHECK(are_equal(stepped_elsewhere(sgd, kEverywhere, to_double),
-                  stepped_elsewhere(sgd, kNowhere, to_double)));
+  CHECK(are_equal(train_in_host_memory(sgd, kEveryParameter, to_double),
+                  train_in_host_memory(sgd, kNoParameter, to_double)));
 }
 
-TEST_CASE("partial step: a tied weight has its first group, and all have their places") {
+TEST_CASE("partial step: a tied weight uses its first group, and parameters keep their positions") {
   const auto train = [](bool partial) {
     torch::manual_seed(3);
     std::vector<at::Tensor> all;
@@ -376,7 +378,7 @@ TEST_CASE("partial step: a tied weight has its first group, and all have their p
   CHECK(are_equal(train(true), train(false)));
 }
 
-TEST_CASE("states in host memory: a simulated GPU has none of them") {
+TEST_CASE("states in host memory: a simulated GPU has no optimizer states") {
   const auto states = [](const OptimizerMaker& make, bool offloads) {
     const DryRun dry(find_gpu("cuda:v100-16gb"));
     const anatomy::Report report = anatomy_of({.offload_optimizer_states = offloads}, make);
@@ -385,8 +387,8 @@ TEST_CASE("states in host memory: a simulated GPU has none of them") {
   };
   for (const char* name : {"AdamW", "AdamW8bit", "Adafactor"}) {
     CAPTURE(name);
-    const auto [there, peak_there] = states(kApart.at(name), false);
-    const auto [here, peak_here] = states(kApart.at(name), true);
+    const auto [there, peak_there] = states(kIndependentOptimizers.at(name), false);
+    const auto [here, peak_here] = states(kIndependentOptimizers.at(name), true);
     CHECK(there > 0);
     CHECK(here == 0);
     CHECK(peak_here <= peak_there - there);

@@ -15,10 +15,10 @@
 #include "unit/code_of.h"
 #include "unit/prepare/distributed_fixtures.h"
 
-namespace prepare_randomness_together_test {
+namespace prepare_randomness_test {
 
 using namespace hasten;
-using namespace hasten::forked;
+using namespace hasten::multiprocess_checks;
 using namespace hasten::distributed_fixtures;
 
 namespace {
@@ -224,7 +224,7 @@ TEST_CASE("randomness: a loader that draws with its batches has a new order in e
 }
 
 TEST_CASE("randomness: after an error of the dataset the process has its own generator again") {
-  struct Failing {
+  struct FailingLoader {
     std::vector<at::Tensor> made;
     auto begin() {
       torch::rand({1});
@@ -237,7 +237,7 @@ TEST_CASE("randomness: after an error of the dataset the process has its own gen
   torch::rand({1});
   const double next = torch::rand({1}, at::kDouble).item<double>();
   Accelerator accelerator({.cpu = true});
-  Failing failing;
+  FailingLoader failing;
   auto [loader] = accelerator.prepare(failing);
   torch::manual_seed(3);
   CHECK_THROWS_AS(loader.begin(), std::runtime_error);
@@ -356,4 +356,4 @@ TEST_CASE("randomness: set_seed gives the processes one seed, or one for each") 
       3);
 }
 
-}  // namespace prepare_randomness_together_test
+}  // namespace prepare_randomness_test

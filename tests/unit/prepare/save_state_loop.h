@@ -1,7 +1,7 @@
 // A training loop with everything that save_state() saves, which stops and continues at chosen
 // places.
 //
-//   const Ended straight = *train({}, none.path());
+//   const RunResult straight = *train({}, none.path());
 //   train({}, project.path(), /*stop=*/3);                          // saves after step 3
 //   CHECK(same_bits(straight, *train({}, project.path())));
 #pragma once
@@ -79,14 +79,14 @@ struct Mean {
 };
 
 // Everything by which the ends of two runs are compared.
-struct Ended {
+struct RunResult {
   TensorDict weights;
   double mean = 0;
   std::vector<double> rates;
   at::Tensor drawn;
 };
 
-inline bool same_bits(const Ended& a, const Ended& b) {
+inline bool same_bits(const RunResult& a, const RunResult& b) {
   bool same = a.weights.size() == b.weights.size() && a.mean == b.mean && a.rates == b.rates &&
               at::equal(a.drawn, b.drawn);
   for (const auto& [name, tensor] : a.weights) same = same && at::equal(tensor, b.weights.at(name));
@@ -120,8 +120,8 @@ inline constexpr std::int64_t kSteps = 13;
 
 // Continues a saved run, if there is one. Trains up to `stop`, saves there and returns nothing, or
 // trains to the end.
-inline std::optional<Ended> train(const Loop& loop, const fs::path& project,
-                                  std::int64_t stop = -1) {
+inline std::optional<RunResult> train(const Loop& loop, const fs::path& project,
+                                      std::int64_t stop = -1) {
   Accelerator accelerator(
       {.gradient_accumulation_steps = loop.accumulation,
        .cpu = true,
@@ -177,7 +177,7 @@ inline std::optional<Ended> train(const Loop& loop, const fs::path& project,
     ended = run(loader);
   }
   if (!ended) return std::nullopt;
-  Ended result{.weights = {}, .mean = mean.mean, .rates = {}, .drawn = at::rand({4})};
+  RunResult result{.weights = {}, .mean = mean.mean, .rates = {}, .drawn = at::rand({4})};
   for (const auto& item : net->named_parameters())
     result.weights[item.key()] = item.value().clone();
   for (const auto& item : net->named_buffers()) result.weights[item.key()] = item.value().clone();
@@ -186,10 +186,10 @@ inline std::optional<Ended> train(const Loop& loop, const fs::path& project,
   return result;
 }
 
-inline std::vector<std::int64_t> stops_that_differ(const Loop& loop,
-                                                   const std::vector<std::int64_t>& stops) {
+inline std::vector<std::int64_t> differing_stops(const Loop& loop,
+                                                 const std::vector<std::int64_t>& stops) {
   const TemporaryDirectory none;
-  const Ended straight = *train(loop, none.path());
+  const RunResult straight = *train(loop, none.path());
   std::vector<std::int64_t> differing;
   for (const std::int64_t stop : stops) {
     const TemporaryDirectory project;

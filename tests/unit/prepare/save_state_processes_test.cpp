@@ -16,13 +16,13 @@
 #include "hasten/optim/metric_scheduler.h"
 #include "hasten/process/notebook_launcher.h"
 #include "unit/code_of.h"
-#include "unit/prepare/forked.h"
+#include "unit/prepare/multiprocess_checks.h"
 #include "unit/prepare/save_state_loop.h"
 
 namespace prepare_save_state_processes_test {
 
 using namespace hasten;
-using namespace hasten::forked;
+using namespace hasten::multiprocess_checks;
 namespace fs = std::filesystem;
 namespace optim = torch::optim;
 using namespace hasten::save_state_loop;

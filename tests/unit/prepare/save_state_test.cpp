@@ -26,17 +26,17 @@ namespace optim = torch::optim;
 using namespace hasten::save_state_loop;
 
 TEST_CASE("save_state: a run that stops after any step continues bit for bit") {
-  CHECK(stops_that_differ({}, kEveryStep) == Steps{});
+  CHECK(differing_stops({}, kEveryStep) == Steps{});
 }
 
 TEST_CASE("save_state: loaders of LibTorch continue at the batch and with the numbers they had") {
-  CHECK(stops_that_differ({.foreign_loader = true}, kEveryStep) == Steps{});
-  CHECK(stops_that_differ({.foreign_loader = true, .accumulation = 1}, {3, 11, 12}) == Steps{});
+  CHECK(differing_stops({.foreign_loader = true}, kEveryStep) == Steps{});
+  CHECK(differing_stops({.foreign_loader = true, .accumulation = 1}, {3, 11, 12}) == Steps{});
 }
 
 TEST_CASE("save_state: a run may stop several times") {
   const TemporaryDirectory none, project;
-  const Ended straight = *train({}, none.path());
+  const RunResult straight = *train({}, none.path());
   for (const std::int64_t stop : {2, 3, 8, 11}) train({}, project.path(), stop);
   CHECK(same_bits(straight, *train({}, project.path())));
   const auto kept = checkpoints(project.path() / "checkpoints", "checkpoint_");
@@ -83,7 +83,7 @@ TEST_CASE("save_state: every optimizer continues, with several groups and change
        }}};
   for (const auto& [name, make] : all) {
     CAPTURE(name);
-    CHECK(stops_that_differ({.make_optimizer = make}, {5, 8}) == Steps{});
+    CHECK(differing_stops({.make_optimizer = make}, {5, 8}) == Steps{});
   }
 }
 
@@ -91,7 +91,7 @@ TEST_CASE("save_state: a scheduler of LibTorch, whose rates depend on the ones b
   const MakeScheduler halving = [](optim::Optimizer& optimizer) {
     return std::make_shared<optim::StepLR>(optimizer, 3, 0.5);
   };
-  CHECK(stops_that_differ({.make_scheduler = halving}, {2, 3, 7}) == Steps{});
+  CHECK(differing_stops({.make_scheduler = halving}, {2, 3, 7}) == Steps{});
 }
 
 TEST_CASE("save_state: the options of an optimizer are those of the checkpoint") {

@@ -27,10 +27,10 @@ using namespace hasten::save_state_loop;
 TEST_CASE("save_state: a run that stops after any micro-batch of a window continues bit for bit") {
   // An epoch has 11 micro-batches: three windows of 3, and one of 2.
   const Steps all = {1, 2, 3, 4, 8, 10, 11, 12, 13, 21, 22, 23, 25};
-  CHECK(stops_that_differ({.accumulation = 3, .workers = 2, .stops_at_micro_batch = true}, all) ==
+  CHECK(differing_stops({.accumulation = 3, .workers = 2, .stops_at_micro_batch = true}, all) ==
         Steps{});
-  CHECK(stops_that_differ({.foreign_loader = true, .accumulation = 4, .stops_at_micro_batch = true},
-                          {1, 6, 11, 14}) == Steps{});
+  CHECK(differing_stops({.foreign_loader = true, .accumulation = 4, .stops_at_micro_batch = true},
+                        {1, 6, 11, 14}) == Steps{});
 }
 
 TEST_CASE("save_state: a window keeps the gradients of each kind of parameter") {

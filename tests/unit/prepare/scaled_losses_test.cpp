@@ -16,12 +16,12 @@
 #include "hasten/process/notebook_launcher.h"
 #include "unit/code_of.h"
 #include "unit/prepare/distributed_fixtures.h"
-#include "unit/variable.h"
+#include "unit/scoped_environment.h"
 
 namespace prepare_scaled_losses_test {
 
 using namespace hasten;
-using namespace hasten::forked;
+using namespace hasten::multiprocess_checks;
 using namespace hasten::distributed_fixtures;
 namespace fs = std::filesystem;
 
@@ -87,7 +87,7 @@ TEST_CASE("scaled losses: a step that overflows is skipped, and schedulers wait"
   CHECK(adamw.param_groups()[0].options().get_lr() == 0.05);
 }
 
-TEST_CASE("scaled losses: gradients are divided before they are clipped, and once") {
+TEST_CASE("scaled losses: gradients are divided once, before they are clipped") {
   Accelerator accelerator(fp16());
   Sequential net = small_model();
   torch::optim::SGD sgd(net->parameters(), rate(1.0));
@@ -107,7 +107,7 @@ TEST_CASE("scaled losses: gradients are divided before they are clipped, and onc
   CHECK(at::equal(net->parameters()[0], expected));
 }
 
-TEST_CASE("scaled losses: gradients that come after others were divided are divided, too") {
+TEST_CASE("scaled losses: gradients that are added after others were divided are divided too") {
   const at::Tensor x = torch::ones({2, 6});
   // Returns the weights after a step of SGD without an Accelerator.
   const auto expected = [&](Sequential net) {
@@ -223,7 +223,7 @@ TEST_CASE("scaled losses: a run that overflows at every scale ends with the reas
   CHECK(at::equal(before[0], net->parameters()[0]));
 }
 
-TEST_CASE("scaled losses: what cannot work is refused by name") {
+TEST_CASE("scaled losses: an unsupported call throws an error that names it") {
   Accelerator accelerator(fp16());
   Sequential net = small_model();
   torch::optim::LBFGS lbfgs(net->parameters());
@@ -231,7 +231,7 @@ TEST_CASE("scaled losses: what cannot work is refused by name") {
   CHECK(code_of([&] {
           optimizer.step([&] { return loss_of(model(torch::ones({2, 6}))); });
         }) == "prepare.scaled-losses");
-  CHECK(code_of([&] { accelerator.stepped(); }) == "prepare.scaled-losses");
+  CHECK(code_of([&] { accelerator.mark_gradients_used(); }) == "prepare.scaled-losses");
   AcceleratorOptions options = fp16();
   options.ddp.comm_hook = CommunicationHook::power_sgd;
   CHECK(code_of([&] { Accelerator other(options); }) == "prepare.precision");
@@ -240,8 +240,8 @@ TEST_CASE("scaled losses: what cannot work is refused by name") {
   CHECK(code_of([&] { Accelerator other(options); }) == "optim.grad-scaler-option");
 }
 
-TEST_CASE("scaled losses: the launcher's precision is fp16, too") {
-  const Variable variable("ACCELERATE_MIXED_PRECISION", "fp16");
+TEST_CASE("scaled losses: losses are scaled if the launcher sets fp16") {
+  const ScopedVariable variable("ACCELERATE_MIXED_PRECISION", "fp16");
   Accelerator accelerator({.cpu = true});
   CHECK(accelerator.mixed_precision() == Precision::fp16);
 }

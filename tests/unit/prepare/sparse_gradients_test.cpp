@@ -13,12 +13,12 @@
 #include "hasten/optim/adamw.h"
 #include "hasten/process/notebook_launcher.h"
 #include "unit/code_of.h"
-#include "unit/prepare/forked.h"
+#include "unit/prepare/multiprocess_checks.h"
 
-namespace prepare_sparse_together_test {
+namespace prepare_sparse_gradients_test {
 
 using namespace hasten;
-using namespace hasten::forked;
+using namespace hasten::multiprocess_checks;
 
 namespace {
 
@@ -226,7 +226,7 @@ TEST_CASE("sparse gradients: a model may change to sparse gradients and back bet
   });
 }
 
-TEST_CASE("sparse gradients: sparse rows work with every way of exchanging gradients") {
+TEST_CASE("sparse gradients: sparse rows work with every option of the gradient exchange") {
   constexpr int kSteps = 3;
   const std::vector<at::Tensor> expected = single_process_weights(kSteps);
   const auto train = [&](const DistributedDataParallelKwargs& ddp, double tolerance) {
@@ -257,7 +257,7 @@ TEST_CASE("sparse gradients: sparse rows work with every way of exchanging gradi
 }
 
 TEST_CASE("sparse gradients: a table without a gradient is named, or allowed") {
-  struct Two : torch::nn::Module {
+  struct TwoLayers : torch::nn::Module {
     torch::nn::Embedding used{register_module(
         "used", torch::nn::Embedding(torch::nn::EmbeddingOptions(100, 4).sparse(true)))},
         unused{register_module(
@@ -270,7 +270,7 @@ TEST_CASE("sparse gradients: a table without a gradient is named, or allowed") {
   const at::Tensor ids = torch::arange(5);
   debug_launcher([&] {
     Accelerator accelerator;
-    auto net = std::make_shared<Two>();
+    auto net = std::make_shared<TwoLayers>();
     auto [model] = accelerator.prepare(net);
     require(
         code_of([&] { accelerator.backward(model(ids, false)); }) == "prepare.unused-parameters",
@@ -278,7 +278,7 @@ TEST_CASE("sparse gradients: a table without a gradient is named, or allowed") {
   });
   debug_launcher([&] {
     Accelerator accelerator({.ddp = {.find_unused_parameters = true}});
-    auto net = std::make_shared<Two>();
+    auto net = std::make_shared<TwoLayers>();
     auto [model] = accelerator.prepare(net);
     accelerator.backward(model(ids, false));
     require(!net->unused->weight.grad().defined(), "an unused table has a gradient");
@@ -290,4 +290,4 @@ TEST_CASE("sparse gradients: a table without a gradient is named, or allowed") {
   });
 }
 
-}  // namespace prepare_sparse_together_test
+}  // namespace prepare_sparse_gradients_test

@@ -8,12 +8,12 @@
 #include "hasten/base/text.h"
 #include "hasten/process/notebook_launcher.h"
 #include "unit/code_of.h"
-#include "unit/prepare/forked.h"
+#include "unit/prepare/multiprocess_checks.h"
 
 namespace prepare_trackers_test {
 
 using namespace hasten;
-using namespace hasten::forked;
+using namespace hasten::multiprocess_checks;
 
 namespace {
 
@@ -34,7 +34,7 @@ struct RecordingTracker : Tracker {
 
 }  // namespace
 
-TEST_CASE("init_trackers, log, get_tracker, end_training: named trackers and one of the caller") {
+TEST_CASE("trackers: named trackers and a tracker of the caller receive the logged values") {
   const TemporaryDirectory folder;
   const auto own = std::make_shared<RecordingTracker>();
   Accelerator accelerator({.cpu = true, .log_with = {"jsonl", own}, .logging_dir = folder.path()});
@@ -60,7 +60,7 @@ TEST_CASE("log: without log_with it does nothing") {
   CHECK(code_of([&] { accelerator.get_tracker("jsonl"); }) == "track.not-used");
 }
 
-TEST_CASE("log_with: what is wrong is reported before training") {
+TEST_CASE("log_with: an invalid tracker is reported before training") {
   CHECK(code_of([] { Accelerator({.cpu = true, .log_with = {"tensorbord"}}); }) == "track.unknown");
   Accelerator without_folder({.cpu = true, .log_with = {"tensorboard"}});
   CHECK(code_of([&] { without_folder.init_trackers("sst2"); }) == "track.logging-dir");

@@ -8,15 +8,11 @@
 
 #include <functional>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
 #include "hasten/accelerator.h"
 #include "hasten/anatomy/report.h"
-#include "hasten/base/log.h"
-#include "hasten/data/loader.h"
-#include "hasten/models/hooks.h"
 #include "hasten/ops/ops.h"
 #include "hasten/optim/adamw.h"
 #include "unit/code_of.h"
@@ -54,7 +50,8 @@ std::vector<Example> batches_of(const std::vector<std::int64_t>& rows) {
   return all;
 }
 
-// The GraphDevice in the place of the CPU.
+// An Accelerator on the CPU with a prepared net and its optimizer. A GraphDevice may replace the
+// CPU.
 struct Setup {
   explicit Setup(AcceleratorOptions options = {}, double lr = 0.05)
       : accelerator([&] {
@@ -96,10 +93,22 @@ void check_equal(const Run& a, const Run& b) {
   for (std::size_t i = 0; i < a.weights.size(); ++i) CHECK(at::equal(a.weights[i], b.weights[i]));
 }
 
-// The rate of a step, which changes in each.
+void check_close(const Run& a, const Run& b) {
+  REQUIRE(a.losses.size() == b.losses.size());
+  REQUIRE(a.norms.size() == b.norms.size());
+  for (std::size_t i = 0; i < a.losses.size(); ++i) {
+    CHECK(a.losses[i] == doctest::Approx(b.losses[i]).epsilon(1e-5));
+    CHECK(a.norms[i] == doctest::Approx(b.norms[i]).epsilon(1e-5));
+  }
+  REQUIRE(a.weights.size() == b.weights.size());
+  for (std::size_t i = 0; i < a.weights.size(); ++i)
+    CHECK(at::allclose(a.weights[i], b.weights[i], 1e-5, 1e-6));
+}
+
+// The learning rate of a step. It is different in each step.
 double rate_of(std::size_t step) { return 0.05 / static_cast<double>(step + 1); }
 
-// An ordinary loop over windows of `window` batches.
+// Trains in an ordinary loop over windows of `window` batches.
 Run ordinary_loop(const std::vector<Example>& batches, std::int64_t window, double max_norm) {
   Setup setup({.gradient_accumulation_steps = window});
   Run run;
@@ -125,7 +134,7 @@ Run ordinary_loop(const std::vector<Example>& batches, std::int64_t window, doub
   return run;
 }
 
-// The same steps with a TrainingStep.
+// Makes the same steps with a TrainingStep.
 Run step_loop(const std::vector<Example>& batches, std::int64_t window, double max_norm,
               bool cuda_graph) {
   const GraphDevice device;
@@ -150,7 +159,7 @@ Run step_loop(const std::vector<Example>& batches, std::int64_t window, double m
   return run;
 }
 
-// Returns the device of a loop that a GPU's properties apply to, with one step of the loop.
+// Returns why the steps of a loop have no graph.
 std::string reason_of(const AcceleratorOptions& options,
                       const std::function<void(Setup&)>& change = {}) {
   const GraphDevice device;
@@ -183,8 +192,12 @@ TEST_CASE("training step: losses, norms and weights equal those of an ordinary l
       }();
       const Run plain = step_loop(batches, window, max_norm, false);
       const Run graphs = step_loop(batches, window, max_norm, true);
-      check_equal(plain, loop);
-      check_equal(graphs, loop);
+      check_equal(graphs, plain);
+      if (max_norm == 0) {
+        check_equal(plain, loop);
+      } else {
+        check_close(plain, loop);  // AdamW clips while it steps, which rounds differently
+      }
       CHECK(plain.replays == 0);
       CHECK(graphs.replays == 24 / window - 3);
     }
@@ -288,7 +301,7 @@ TEST_CASE("training step: another type of batch, and a step that reads a number,
         std::string::npos);
 }
 
-TEST_CASE("training step: steps without a graph while an anatomy records") {
+TEST_CASE("training step: steps run without a graph while an anatomy records") {
   const GraphDevice device;
   const DeviceReplacement replacement(device);
   Setup setup({.cuda_graph = true});
@@ -308,7 +321,7 @@ TEST_CASE("training step: steps without a graph while an anatomy records") {
 TEST_CASE("training step: wrong calls are refused") {
   Setup setup({.gradient_accumulation_steps = 2});
   CHECK(code_of([&] {
-          setup.accelerator.training_step(setup.model(), setup.optimizer(), ComputeLoss());
+          setup.accelerator.training_step(setup.model(), setup.optimizer(), LossFunction());
         }) == "prepare.no-loss");
   TrainingStep step = setup.accelerator.training_step(setup.model(), setup.optimizer(), loss_of);
   const std::vector<Example> batches = batches_of({4, 4, 4});
@@ -318,8 +331,12 @@ TEST_CASE("training step: wrong calls are refused") {
   TrainingStep without_loss = setup.accelerator.training_step(
       setup.model(), setup.optimizer(), [](Net&, const Example&) { return at::Tensor(); });
   CHECK(code_of([&] { without_loss(batches[0]); }) == "prepare.no-loss");
-  const auto scope = setup.accelerator.accumulate(setup.model());
-  CHECK(code_of([&] { step(batches[0]); }) == "prepare.nested-accumulate");
+  {
+    const auto scope = setup.accelerator.accumulate(setup.model());
+    CHECK(code_of([&] { step(batches[0]); }) == "prepare.nested-accumulate");
+    setup.accelerator.backward(loss_of(*setup.net, batches[0]));
+  }
+  CHECK(code_of([&] { step(batches[0]); }) == "prepare.open-window");
 }
 
 TEST_CASE("training step: fp16 skips a step that overflows") {

@@ -29,7 +29,7 @@ struct SiameseModel : torch::nn::Module {
     register_module("right", branch);
   }
   at::Tensor forward(const at::Tensor& x) { return branch(branch(x)); }
-  std::vector<at::Tensor> each_once() const { return {branch->weight, branch->bias}; }
+  std::vector<at::Tensor> unique_parameters() const { return {branch->weight, branch->bias}; }
   Linear branch{nullptr};
 };
 

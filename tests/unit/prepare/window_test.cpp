@@ -22,7 +22,7 @@ using namespace hasten::window_nets;
 
 TEST_CASE("window: a module under two names is divided, clipped and stepped once") {
   const auto reference = std::make_shared<SiameseModel>();
-  torch::optim::SGD by_hand(reference->each_once(), SGDOptions(0.1));
+  torch::optim::SGD by_hand(reference->unique_parameters(), SGDOptions(0.1));
   for (int i = 0; i < 2; ++i) (loss_of(reference->forward(batch(i, 2))) / 2).backward();
   const at::Tensor expected = reference->branch->weight.grad().clone();
 
@@ -38,13 +38,13 @@ TEST_CASE("window: a module under two names is divided, clipped and stepped once
   }
   CHECK(close(net->branch->weight.grad(), expected));
 
-  const double norm = gradient_norm(reference->each_once());
+  const double norm = gradient_norm(reference->unique_parameters());
   CHECK(gradient_norm(net->parameters()) == doctest::Approx(norm));
   CHECK(gradient_norm(net->parameters(), 1.0) ==
-        doctest::Approx(gradient_norm(reference->each_once(), 1.0)));
+        doctest::Approx(gradient_norm(reference->unique_parameters(), 1.0)));
   CHECK(accelerator.clip_grad_norm_(model->parameters(), norm / 2) == doctest::Approx(norm));
-  CHECK(gradient_norm(net->each_once()) == doctest::Approx(norm / 2).epsilon(1e-4));
-  hasten::clip_grad_norm_(reference->each_once(), norm / 2);
+  CHECK(gradient_norm(net->unique_parameters()) == doctest::Approx(norm / 2).epsilon(1e-4));
+  hasten::clip_grad_norm_(reference->unique_parameters(), norm / 2);
   by_hand.step();
   optimizer.step();
   CHECK(close(net->branch->weight, reference->branch->weight));

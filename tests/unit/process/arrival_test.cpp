@@ -16,7 +16,7 @@ using namespace std::chrono_literals;
 TEST_CASE("arrival: all ranks arrive with three messages each and exchange their locations") {
   constexpr std::int64_t kSize = 60;
   CountingStore store;
-  in_threads(kSize, [&](std::int64_t rank) { wait_for_all_ranks(store, rank, kSize, 60s); });
+  run_in_threads(kSize, [&](std::int64_t rank) { wait_for_all_ranks(store, rank, kSize, 60s); });
   CHECK(store.messages <= 3 * kSize + 1);
   const auto locations = locations_of_all(store, kSize);
   REQUIRE(locations.size() == kSize);
@@ -27,7 +27,7 @@ TEST_CASE("arrival: every rank names the missing ranks, and only one rank looks 
   constexpr std::int64_t kSize = 64;
   CountingStore store;
   std::atomic<std::int64_t> told = 0;
-  in_threads(kSize, [&](std::int64_t rank) {
+  run_in_threads(kSize, [&](std::int64_t rank) {
     if (rank == 5 || rank == 41) return;
     try {
       wait_for_all_ranks(store, rank, kSize, 500ms);

@@ -19,7 +19,7 @@
 namespace process_checked_collectives_test {
 
 using namespace hasten;
-using namespace hasten::forked;
+using namespace hasten::multiprocess_checks;
 using namespace hasten::distributed_fixtures;
 
 TEST_CASE("distributed: tensors of any form, objects of any length, and a flag are exchanged") {

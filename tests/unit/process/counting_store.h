@@ -48,7 +48,7 @@ class CountingStore : public c10d::HashStore {
 };
 
 // Runs each rank in a thread and throws the first exception.
-inline void in_threads(std::int64_t size, const std::function<void(std::int64_t)>& rank_main) {
+inline void run_in_threads(std::int64_t size, const std::function<void(std::int64_t)>& rank_main) {
   std::vector<std::exception_ptr> failures(static_cast<std::size_t>(size));
   std::vector<std::thread> threads;
   for (std::int64_t rank = 0; rank < size; ++rank) {

@@ -18,12 +18,12 @@ using namespace std::chrono_literals;
 using Backend = c10::intrusive_ptr<c10d::Backend>;
 
 constexpr int kSize = 3;
-enum class Way { local, encrypted, plain };
+enum class Transport { local, encrypted, plain };
 
 // Runs each rank in a thread and returns the text of its exception, or an empty text if there was
 // none.
 template <class Run>
-std::vector<std::string> run_ranks(Way way, const Run& run) {
+std::vector<std::string> run_ranks(Transport transport, const Run& run) {
   const auto store = c10::make_intrusive<c10d::HashStore>();
   std::vector<std::string> thrown(kSize);
   std::vector<std::thread> threads;
@@ -31,13 +31,14 @@ std::vector<std::string> run_ranks(Way way, const Run& run) {
     threads.emplace_back([&, rank] {
       try {
         run(rank,
-            gloo_backend(store, {.rank = rank, .size = kSize, .limit = 20s},
-                         // Two addresses count as two machines.
-                         {.address = way == Way::local ? "127.0.0.1" : str("127.0.0.", rank + 1),
-                          .token = "0123456789abcdef0123456789abcdef",
-                          .encrypt = way == Way::encrypted,
-                          .timeout = 20s,
-                          .shared_memory = false}));
+            gloo_backend(
+                store, {.rank = rank, .size = kSize, .limit = 20s},
+                // Two addresses count as two machines.
+                {.address = transport == Transport::local ? "127.0.0.1" : str("127.0.0.", rank + 1),
+                 .token = "0123456789abcdef0123456789abcdef",
+                 .encrypt = transport == Transport::encrypted,
+                 .timeout = 20s,
+                 .shared_memory = false}));
       } catch (const std::exception& error) {
         thrown[static_cast<std::size_t>(rank)] = error.what();
       }
@@ -101,7 +102,7 @@ void check_collectives(int rank, c10d::Backend& gloo, std::int64_t count) {
 }
 
 // Rank 0 receives messages from any rank, in the order of their arrival.
-void check_points(int rank, c10d::Backend& gloo) {
+void check_point_to_point(int rank, c10d::Backend& gloo) {
   std::vector<at::Tensor> one = {rank_values(rank, 5)};
   if (rank > 0) {
     gloo.send(one, 0, 3)->wait();
@@ -120,10 +121,10 @@ void check_points(int rank, c10d::Backend& gloo) {
 }  // namespace
 
 TEST_CASE("gloo transport: each collective works locally, encrypted and in plain text") {
-  for (const Way way : {Way::local, Way::encrypted, Way::plain}) {
-    const auto thrown = run_ranks(way, [](int rank, const Backend& gloo) {
+  for (const Transport transport : {Transport::local, Transport::encrypted, Transport::plain}) {
+    const auto thrown = run_ranks(transport, [](int rank, const Backend& gloo) {
       for (const std::int64_t count : {1, 1000, 300000}) check_collectives(rank, *gloo, count);
-      for (int i = 0; i < 20; ++i) check_points(rank, *gloo);
+      for (int i = 0; i < 20; ++i) check_point_to_point(rank, *gloo);
     });
     for (const std::string& each : thrown) CHECK(each == "");
   }
@@ -131,7 +132,7 @@ TEST_CASE("gloo transport: each collective works locally, encrypted and in plain
 
 TEST_CASE("gloo transport: a rank that ends fails the waiting operations and is named") {
   const auto began = std::chrono::steady_clock::now();
-  const auto thrown = run_ranks(Way::encrypted, [](int rank, const Backend& gloo) {
+  const auto thrown = run_ranks(Transport::encrypted, [](int rank, const Backend& gloo) {
     if (rank == 2) return;
     std::vector<at::Tensor> own = {at::ones({10})};
     gloo->allreduce(own)->wait();
@@ -142,7 +143,7 @@ TEST_CASE("gloo transport: a rank that ends fails the waiting operations and is 
 }
 
 TEST_CASE("gloo transport: tensors of different sizes are an error in each rank, not a hang") {
-  const auto thrown = run_ranks(Way::local, [](int rank, const Backend& gloo) {
+  const auto thrown = run_ranks(Transport::local, [](int rank, const Backend& gloo) {
     std::vector<at::Tensor> own = {at::ones({rank == 1 ? 20 : 10})};
     gloo->broadcast(own, {.rootRank = 1, .rootTensor = 0, .timeout = 5s})->wait();
     gloo->barrier({.timeout = 5s})->wait();
@@ -150,8 +151,8 @@ TEST_CASE("gloo transport: tensors of different sizes are an error in each rank,
   CHECK((thrown[0] + thrown[2]).find("got 80 bytes, expected at most 40") != std::string::npos);
 }
 
-TEST_CASE("gloo transport: a rank that does not come in time is an error") {
-  const auto thrown = run_ranks(Way::local, [](int rank, const Backend& gloo) {
+TEST_CASE("gloo transport: a rank that does not connect in time is an error") {
+  const auto thrown = run_ranks(Transport::local, [](int rank, const Backend& gloo) {
     if (rank == 0) {
       std::this_thread::sleep_for(1500ms);
       return;

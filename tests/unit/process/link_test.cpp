@@ -24,9 +24,9 @@ using namespace hasten;
 struct Owner : TransferOwner {
   std::atomic<int> received_count = 0, sent_count = 0, failures = 0;
   std::string why;
-  void received(int) override { ++received_count; }
-  void sent(int) override { ++sent_count; }
-  void failed(const std::exception_ptr& error) override {
+  void on_received(int) override { ++received_count; }
+  void on_sent(int) override { ++sent_count; }
+  void on_failed(const std::exception_ptr& error) override {
     try {
       std::rethrow_exception(error);
     } catch (const std::exception& thrown) {
@@ -48,10 +48,10 @@ struct LinkPair {
   struct Side {
     std::atomic<int> offers = 0;
     std::atomic<int> failed = 0;
-    Link::Events events{.write_interest_changed =
+    Link::Events events{.on_write_interest_changed =
                             [this](int, bool wants) { loop.set_write_interest(*link, wants); },
-                        .offered = [this](int, std::uint64_t) { ++offers; },
-                        .failed =
+                        .on_offered = [this](int, std::uint64_t) { ++offers; },
+                        .on_failed =
                             [this](int) {
                               ++failed;
                               loop.drop(*link);
@@ -232,7 +232,7 @@ TEST_CASE("link: when one side ends, each transfer of the other fails once") {
   CHECK_FALSE(pair.first.link->is_open());
 }
 
-TEST_CASE("link: forgotten memory is not used any more, and later messages arrive") {
+TEST_CASE("link: the memory of a cancelled receive is not used, and later messages arrive") {
   Owner sender, gone, receiver;
   auto bytes = pattern(1000, 1), later = pattern(500, 2);
   std::vector<std::byte> room(1000), untouched(1000), room_later(500);
@@ -249,7 +249,7 @@ TEST_CASE("link: forgotten memory is not used any more, and later messages arriv
   CHECK(gone.received_count == 0);
 }
 
-TEST_CASE("link: giving up an encrypted message ends a TLS connection too") {
+TEST_CASE("link: cancelling an encrypted message ends a TLS connection") {
   Owner given_up, later, receiver;
   auto bytes = pattern(32 << 20, 1);
   std::vector<std::byte> room(bytes.size());
@@ -298,7 +298,7 @@ TEST_CASE("link: a fork that ends does not affect its parent's connections") {
   CHECK((room == bytes));
 }
 
-TEST_CASE("link: forgetting a message halfway ends the connection") {
+TEST_CASE("link: cancelling a message halfway ends the connection") {
   Owner sender, receiver;
   auto bytes = pattern(64 << 20, 1);
   std::vector<std::byte> room(bytes.size());

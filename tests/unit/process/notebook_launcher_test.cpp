@@ -272,8 +272,7 @@ TEST_CASE("notebook_launcher: on TPUs there is one process for each chip") {
   // The path of a plugin that is never loaded simulates a TPU.
   setenv("TPU_LIBRARY_PATH", "/nowhere/plugin.so", 1);
   setenv("TPU_VISIBLE_CHIPS", "2,5", 1);
-  notebook_launcher(write_variables,
-                    {.mixed_precision = LaunchPrecision::bf16, .downcast_bf16 = true});
+  notebook_launcher(write_variables, {.mixed_precision = Precision::bf16, .downcast_bf16 = true});
   CHECK(variables_of("0") == "2 2 true 1 2,1,1 ");
   CHECK(variables_of("1") == "5 2 true 1 2,1,1 ");
   CHECK_FALSE(fs::exists(folder.path() / "2"));

@@ -22,17 +22,17 @@ RankRecord waiting_in(std::int64_t number) {
 
 // Rank 1 works and the others wait; ranks from `silent` on do not answer.
 std::set<std::string> reports(CountingStore& store, std::int64_t size, std::int64_t silent) {
-  in_threads(size, [&](std::int64_t rank) { wait_for_all_ranks(store, rank, size, 60s); });
+  run_in_threads(size, [&](std::int64_t rank) { wait_for_all_ranks(store, rank, size, 60s); });
   store.messages = 0;
-  std::mutex turn;
+  std::mutex mutex;
   std::set<std::string> texts;
-  in_threads(silent, [&](std::int64_t rank) {
+  run_in_threads(silent, [&](std::int64_t rank) {
     const ReportExchange exchange(store, {.rank = rank, .size = size, .limit = 2s});
     const bool late = rank != 1;
     while (!late && !exchange.has_begun()) std::this_thread::sleep_for(10ms);
     const auto report =
         exchange.report(late, [&] { return late ? waiting_in(4) : RankRecord{.begun = 3}; });
-    const std::lock_guard lock(turn);
+    const std::lock_guard lock(mutex);
     texts.insert(report.to_text());
   });
   return texts;
@@ -45,7 +45,7 @@ TEST_CASE("report exchange: all ranks read one report, that of the first late ra
     CountingStore store;
     const auto texts = reports(store, size, size);
     REQUIRE(texts.size() == 1);
-    const LateReport report = LateReport::of_text(*texts.begin());
+    const LateRankReport report = LateRankReport::of_text(*texts.begin());
     CHECK(report.printed_by == 1);
     CHECK(report.text.find("rank 1 has not reached the group's 4th") != std::string::npos);
     CHECK(store.messages < 200 * size);
@@ -57,7 +57,7 @@ TEST_CASE("report exchange: ranks that do not answer are waited for together") {
   const auto begin = std::chrono::steady_clock::now();
   const auto texts = reports(store, 64, 40);
   REQUIRE(texts.size() == 1);
-  CHECK(LateReport::of_text(*texts.begin()).printed_by == 1);
+  CHECK(LateRankReport::of_text(*texts.begin()).printed_by == 1);
   CHECK(std::chrono::steady_clock::now() - begin < 10s);
 }
 
@@ -74,7 +74,7 @@ TEST_CASE("report exchange: with more ranks, they wait longer and poll less ofte
 }
 
 TEST_CASE("report exchange: a rank that cannot reach the others reports its own record") {
-  const LateReport report =
+  const LateRankReport report =
       report_without_others(waiting_in(4), {.rank = 1, .size = 2, .limit = 2s});
   CHECK(report.printed_by == 1);
   CHECK(report.text.find("rank 0: does not answer; neither does the job's store") !=

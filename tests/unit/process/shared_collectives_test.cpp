@@ -22,12 +22,12 @@
 #include "hasten/process/group.h"
 #include "hasten/process/notebook_launcher.h"
 #include "unit/code_of.h"
-#include "unit/prepare/forked.h"
+#include "unit/prepare/multiprocess_checks.h"
 
 namespace process_shared_collectives_test {
 
 using namespace hasten;
-using namespace hasten::forked;
+using namespace hasten::multiprocess_checks;
 using namespace std::chrono_literals;
 
 namespace {
@@ -51,7 +51,7 @@ void sum(SharedCollectives& shared, const at::Tensor& tensor, double factor = 1.
 }
 
 // The values of a rank, which are the same in every process.
-at::Tensor part_of(std::int64_t rank, std::int64_t count, at::ScalarType type) {
+at::Tensor rank_values(std::int64_t rank, std::int64_t count, at::ScalarType type) {
   const at::Generator generator = at::make_generator<at::CPUGeneratorImpl>(100 + rank);
   if (at::isFloatingType(type)) return at::randn({count}, generator, at::kFloat).to(type);
   return at::randint(0, 20, {count}, generator, at::kLong).to(type);
@@ -59,17 +59,18 @@ at::Tensor part_of(std::int64_t rank, std::int64_t count, at::ScalarType type) {
 
 // The sum of `ranks` ranks from `first` on, along their tree: the sum of the first half, which is
 // the larger one, plus the sum of the second half.
-at::Tensor tree_of(std::int64_t first, std::int64_t ranks, std::int64_t count,
-                   at::ScalarType type) {
+at::Tensor expected_tree_sum(std::int64_t first, std::int64_t ranks, std::int64_t count,
+                             at::ScalarType type) {
   const bool narrow = type == at::kHalf || type == at::kBFloat16;
-  if (ranks == 1) return part_of(first, count, type).to(narrow ? at::kFloat : type);
+  if (ranks == 1) return rank_values(first, count, type).to(narrow ? at::kFloat : type);
   const std::int64_t half = (ranks + 1) / 2;
-  return tree_of(first, half, count, type) + tree_of(first + half, ranks - half, count, type);
+  return expected_tree_sum(first, half, count, type) +
+         expected_tree_sum(first + half, ranks - half, count, type);
 }
 
 // The sum over all ranks; half and bfloat16 are summed in float.
-at::Tensor expected_of(std::int64_t ranks, std::int64_t count, at::ScalarType type) {
-  return tree_of(0, ranks, count, type).to(type);
+at::Tensor expected_sum(std::int64_t ranks, std::int64_t count, at::ScalarType type) {
+  return expected_tree_sum(0, ranks, count, type).to(type);
 }
 
 void fork(int processes, const std::function<void()>& body) {
@@ -87,10 +88,10 @@ TEST_CASE("shared collectives: every type and size gives the bits of a tree of t
       for (const auto type : {at::kFloat, at::kDouble, at::kHalf, at::kBFloat16, at::kByte,
                               at::kChar, at::kInt, at::kLong}) {
         for (const std::int64_t count : {0, 1, 2, 4097, 16384, 300001, 1048576, 1572865}) {
-          const at::Tensor own = part_of(group.rank(), count, type);
+          const at::Tensor own = rank_values(group.rank(), count, type);
           require(SharedCollectives::supports(own), "takes it");
           sum(*shared, own);
-          require(at::equal(own, expected_of(group.size(), count, type)),
+          require(at::equal(own, expected_sum(group.size(), count, type)),
                   str(count, " of ", c10::toString(type), " on rank ", group.rank()));
         }
       }
@@ -102,10 +103,10 @@ TEST_CASE("shared collectives: tensors with gaps work, and unsupported ones are 
   fork(2, [] {
     const Group group = form_group();
     const auto shared = SharedCollectives::create(*store_of(group), rank_in(group));
-    const at::Tensor all = part_of(group.rank(), 60000, at::kFloat).view({300, 200});
+    const at::Tensor all = rank_values(group.rank(), 60000, at::kFloat).view({300, 200});
     const at::Tensor before = all.clone();
     sum(*shared, all.t().narrow(0, 50, 100));
-    const at::Tensor expected = expected_of(2, 60000, at::kFloat).view({300, 200});
+    const at::Tensor expected = expected_sum(2, 60000, at::kFloat).view({300, 200});
     require(at::equal(all.narrow(1, 50, 100), expected.narrow(1, 50, 100)), "the sum");
     require(at::equal(all.narrow(1, 0, 50), before.narrow(1, 0, 50)), "the rest");
     require(!SharedCollectives::supports(at::zeros({2}, at::kComplexFloat)), "complex");
@@ -121,12 +122,12 @@ TEST_CASE("shared collectives: a factor of each rank is rounded as in a product 
     const auto factor = [](std::int64_t rank) { return 0.3 + static_cast<double>(rank); };
     for (const auto type : {at::kFloat, at::kDouble, at::kBFloat16}) {
       for (const std::int64_t count : {5, 700001}) {
-        const at::Tensor own = part_of(group.rank(), count, type);
+        const at::Tensor own = rank_values(group.rank(), count, type);
         sum(*shared, own, factor(group.rank()));
         const auto wide = type == at::kDouble ? at::kDouble : at::kFloat;
         at::Tensor expected = at::zeros({count}, wide);
         for (std::int64_t rank = 0; rank < 3; ++rank)
-          expected += (part_of(rank, count, type).to(wide) * factor(rank)).to(type);
+          expected += (rank_values(rank, count, type).to(wide) * factor(rank)).to(type);
         require(at::equal(own, expected.to(type)), str(count, " of ", c10::toString(type)));
       }
     }
@@ -135,13 +136,13 @@ TEST_CASE("shared collectives: a factor of each rank is rounded as in a product 
 
 namespace {
 
-at::Tensor in_common_memory(SharedCollectives& shared, const at::Tensor& values) {
+at::Tensor copy_to_shared_memory(SharedCollectives& shared, const at::Tensor& values) {
   at::Tensor there = shared.empty(values.numel(), values.options());
   return there.copy_(values);
 }
 
-// The number of bytes of common memory that use pages.
-std::int64_t common_bytes() {
+// The number of bytes of shared memory that use pages.
+std::int64_t shared_bytes() {
   std::int64_t bytes = 0;
   for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
     std::error_code gone;
@@ -156,18 +157,19 @@ std::int64_t common_bytes() {
 
 }  // namespace
 
-TEST_CASE("shared collectives: tensors in common memory are added in place, with the same bits") {
+TEST_CASE("shared collectives: tensors in shared memory are added in place, with the same bits") {
   for (const int ranks : {2, 3}) {
     fork(ranks, [] {
       const Group group = form_group();
       const auto shared = SharedCollectives::create(*store_of(group), rank_in(group));
       for (const auto type : {at::kFloat, at::kDouble, at::kBFloat16, at::kLong}) {
         for (const std::int64_t count : {1, 300001, 1048579}) {
-          const at::Tensor own = in_common_memory(*shared, part_of(group.rank(), count, type));
+          const at::Tensor own =
+              copy_to_shared_memory(*shared, rank_values(group.rank(), count, type));
           const void* const before = own.const_data_ptr();
           sum(*shared, own);
           require(own.const_data_ptr() == before, "it stays");
-          require(at::equal(own, expected_of(group.size(), count, type)),
+          require(at::equal(own, expected_sum(group.size(), count, type)),
                   str(count, " of ", c10::toString(type), " on rank ", group.rank()));
         }
       }
@@ -175,18 +177,18 @@ TEST_CASE("shared collectives: tensors in common memory are added in place, with
   }
 }
 
-TEST_CASE("shared collectives: factors and parts of tensors work in common memory") {
+TEST_CASE("shared collectives: factors and parts of tensors work in shared memory") {
   fork(3, [] {
     const Group group = form_group();
     const auto shared = SharedCollectives::create(*store_of(group), rank_in(group));
     constexpr std::int64_t kCount = 700001;
-    const at::Tensor mine = part_of(group.rank(), kCount, at::kFloat);
-    const at::Tensor all = expected_of(3, kCount, at::kFloat);
-    at::Tensor own = in_common_memory(*shared, mine);
+    const at::Tensor mine = rank_values(group.rank(), kCount, at::kFloat);
+    const at::Tensor all = expected_sum(3, kCount, at::kFloat);
+    at::Tensor own = copy_to_shared_memory(*shared, mine);
     sum(*shared, own, 0.3 + static_cast<double>(group.rank()));
     at::Tensor scaled = at::zeros({kCount});
     for (std::int64_t rank = 0; rank < 3; ++rank)
-      scaled += part_of(rank, kCount, at::kFloat) * (0.3 + static_cast<double>(rank));
+      scaled += rank_values(rank, kCount, at::kFloat) * (0.3 + static_cast<double>(rank));
     require(at::equal(own, scaled), "the factor");
 
     own.copy_(mine);
@@ -203,25 +205,25 @@ TEST_CASE("shared collectives: factors and parts of tensors work in common memor
 
     for (int round = 0; round < 3; ++round) {
       own = at::Tensor();
-      own = in_common_memory(*shared, mine);
+      own = copy_to_shared_memory(*shared, mine);
       sum(*shared, own);
       require(at::equal(own, all), str("after freeing, round ", round));
     }
   });
 }
 
-TEST_CASE("shared collectives: common memory is freed with its tensor, and stays in a fork") {
+TEST_CASE("shared collectives: shared memory is freed with its tensor, and stays in a fork") {
   fork(2, [] {
     const Group group = form_group();
     auto shared = SharedCollectives::create(*store_of(group), rank_in(group));
-    const std::int64_t before = common_bytes(), megabyte = std::int64_t{1} << 20;
+    const std::int64_t before = shared_bytes(), megabyte = std::int64_t{1} << 20;
     group.barrier();
     at::Tensor kept = shared->empty(4 * megabyte, at::kFloat).fill_(7);
     group.barrier();
-    require(common_bytes() >= before + 32 * megabyte, "of both ranks");
+    require(shared_bytes() >= before + 32 * megabyte, "of both ranks");
     for (int i = 0; i < 20; ++i) shared->empty(8 * megabyte, at::kByte).fill_(1);
     group.barrier();
-    require(common_bytes() < before + 40 * megabyte, "freed memory is still used");
+    require(shared_bytes() < before + 40 * megabyte, "freed memory is still used");
     const pid_t child = ::fork();
     if (child == 0) {
       kept = at::Tensor();  // like a program that ends by exit()
@@ -242,9 +244,10 @@ TEST_CASE("shared collectives: if files must be small, large tensors use ordinar
       const rlimit small{.rlim_cur = 1 << 20, .rlim_max = 1 << 20};
       setrlimit(RLIMIT_FSIZE, &small);
     }
-    const at::Tensor own = in_common_memory(*shared, part_of(group.rank(), 300001, at::kFloat));
+    const at::Tensor own =
+        copy_to_shared_memory(*shared, rank_values(group.rank(), 300001, at::kFloat));
     sum(*shared, own);
-    require(at::equal(own, expected_of(2, 300001, at::kFloat)), "the sum");
+    require(at::equal(own, expected_sum(2, 300001, at::kFloat)), "the sum");
   });
 }
 
@@ -264,14 +267,14 @@ TEST_CASE("shared collectives: gather and broadcast work for any type and size")
     const auto shared = SharedCollectives::create(*store_of(group), rank_in(group));
     for (const auto type : {at::kFloat, at::kBFloat16, at::kLong, at::kByte}) {
       for (const std::int64_t count : {0, 1, 1001, 1500001}) {
-        const at::Tensor own = part_of(group.rank(), count, type);
+        const at::Tensor own = rank_values(group.rank(), count, type);
         const at::Tensor all = at::empty({3 * count}, type);
         shared->run(shared->reserve_turn(), 20s, [&] { shared->gather(own, all); });
         for (std::int64_t rank = 0; rank < 3; ++rank)
-          require(at::equal(all.narrow(0, rank * count, count), part_of(rank, count, type)),
+          require(at::equal(all.narrow(0, rank * count, count), rank_values(rank, count, type)),
                   str("gathered ", count, " of ", c10::toString(type)));
         shared->run(shared->reserve_turn(), 20s, [&] { shared->broadcast(own, 1); });
-        require(at::equal(own, part_of(1, count, type)), "broadcast");
+        require(at::equal(own, rank_values(1, count, type)), "broadcast");
       }
     }
     const at::Tensor wide = at::zeros({6, 4}), own = at::full({2, 2}, 1.0 + group.rank());
@@ -343,7 +346,8 @@ TEST_CASE("shared collectives: a rank that left is reported at once, a late one 
   });
 }
 
-TEST_CASE("shared collectives: of two ranks that end, the missed one is the cause") {
+TEST_CASE(
+    "shared collectives: the rank that fails first is reported, not the rank that waits for it") {
   int blamed = -1;
   try {
     fork(2, [] {
@@ -386,7 +390,7 @@ TEST_CASE("shared collectives: a group works with and without them, with many ca
       std::vector<std::vector<at::Tensor>> sums;
       std::vector<c10::intrusive_ptr<c10d::Work>> works;
       for (const std::int64_t count : {3, 400000, 70000, 1}) {
-        sums.push_back({part_of(in_memory.rank(), count, at::kFloat)});
+        sums.push_back({rank_values(in_memory.rank(), count, at::kFloat)});
         works.push_back(in_memory.native()->allreduce(sums.back()));
         if (count == 70000) {
           const at::Tensor from = at::full({4}, in_memory.rank());
@@ -397,7 +401,7 @@ TEST_CASE("shared collectives: a group works with and without them, with many ca
       for (std::size_t i = 0; i < works.size(); ++i) {
         works[i]->wait();
         std::vector<at::Tensor> again = {
-            part_of(by_messages.rank(), sums[i][0].numel(), at::kFloat)};
+            rank_values(by_messages.rank(), sums[i][0].numel(), at::kFloat)};
         by_messages.native()->allreduce(again)->wait();
         require(at::allclose(sums[i][0], again[0], 1e-6, 1e-6), "the same sum");
       }

@@ -28,7 +28,7 @@ constexpr std::size_t kBytes = 4096;
 // The memory that rank 1 opens after rank 0 has sent this text.
 std::unique_ptr<SharedMemory> open_sent_file(const std::string& file_text) {
   CountingStore store;
-  store.set("test/place", pid_namespace_id() + " ");
+  store.set("test/location", pid_namespace_id() + " ");
   store.set("test/file", file_text);
   store.add("test/opened/answers", 1);  // rank 0 has opened it
   return shared_memory(store, "test", {.rank = 1, .size = 2}, kBytes);
@@ -50,9 +50,9 @@ std::string hexadecimal(const std::string& bytes) {
 }
 
 // A control group of this process with a memory limit, if the system allows one.
-class SmallGroup {
+class MemoryLimitedGroup {
  public:
-  explicit SmallGroup(const std::string& limit) {
+  explicit MemoryLimitedGroup(const std::string& limit) {
     for (const auto& [top, file] : {std::pair("/sys/fs/cgroup/memory", "memory.limit_in_bytes"),
                                     std::pair("/sys/fs/cgroup", "memory.max")}) {
       path_ = str(top, "/hasten_test_", getpid());
@@ -62,7 +62,7 @@ class SmallGroup {
     }
     path_.clear();
   }
-  ~SmallGroup() {
+  ~MemoryLimitedGroup() {
     if (exists()) rmdir(path_.c_str());
   }
   bool exists() const { return !path_.empty(); }
@@ -83,7 +83,7 @@ class SmallGroup {
 }  // namespace
 
 TEST_CASE("shared memory: it stays within the limit of a container, and no process is killed") {
-  const SmallGroup group("500000000");
+  const MemoryLimitedGroup group("500000000");
   if (!group.exists()) {
     MESSAGE("skipped: this process may not create a control group");
     return;
@@ -110,7 +110,7 @@ TEST_CASE("shared memory: it stays within the limit of a container, and no proce
 TEST_CASE("shared memory: two ranks have the same bytes") {
   CountingStore store;
   std::vector<std::unique_ptr<SharedMemory>> memory(2);
-  in_threads(2, [&](std::int64_t rank) {
+  run_in_threads(2, [&](std::int64_t rank) {
     memory[static_cast<std::size_t>(rank)] =
         shared_memory(store, "test", {.rank = rank, .size = 2}, kBytes);
   });

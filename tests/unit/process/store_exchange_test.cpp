@@ -10,43 +10,47 @@ namespace process_store_exchange_test {
 
 using namespace hasten;
 
-TEST_CASE("ask all: the answer is yes if every rank says so, at three messages per rank") {
+TEST_CASE(
+    "store exchange: a value is true if it is true on every rank, at three messages per rank") {
   for (const std::int64_t size : {1, 2, 60}) {
     CountingStore store;
     std::atomic<std::int64_t> yes = 0;
-    in_threads(size, [&](std::int64_t) { yes += is_true_on_all_ranks(store, "all", size, true); });
+    run_in_threads(size,
+                   [&](std::int64_t) { yes += is_true_on_all_ranks(store, "all", size, true); });
     CHECK(yes == size);
     CHECK(store.messages <= 3 * size);
-    in_threads(size, [&](std::int64_t rank) {
+    run_in_threads(size, [&](std::int64_t rank) {
       yes += is_true_on_all_ranks(store, "one not", size, rank != 0);
     });
     CHECK(yes == size);
-    in_threads(size,
-               [&](std::int64_t) { yes += is_true_on_all_ranks(store, "none", size, false); });
+    run_in_threads(size,
+                   [&](std::int64_t) { yes += is_true_on_all_ranks(store, "none", size, false); });
     CHECK(yes == size);
   }
 }
 
-TEST_CASE("ask all: no rank waits for a rank that denies, and that rank waits for none") {
+TEST_CASE(
+    "store exchange: a rank that sets the result to false does not wait, and none waits for it") {
   CountingStore store;
-  deny_for_all(store, "denied");
+  set_false_on_all_ranks(store, "denied");
   CHECK(store.messages == 1);
   std::atomic<std::int64_t> yes = 0;
-  in_threads(3, [&](std::int64_t) { yes += is_true_on_all_ranks(store, "denied", 4, true); });
+  run_in_threads(3, [&](std::int64_t) { yes += is_true_on_all_ranks(store, "denied", 4, true); });
   CHECK(yes == 0);
 }
 
-TEST_CASE("ask all: the texts of all ranks come in order, with two messages per rank") {
+TEST_CASE(
+    "store exchange: the texts of all ranks are gathered in order, with two messages per rank") {
   constexpr std::int64_t kSize = 60;
   CountingStore store;
-  in_threads(kSize, [&](std::int64_t rank) {
+  run_in_threads(kSize, [&](std::int64_t rank) {
     const auto texts = gather_texts(store, "text", rank, kSize, str("of ", rank));
     if (texts.size() != kSize || texts[7] != "of 7") throw std::runtime_error("other texts");
   });
   CHECK(store.messages == 2 * kSize);
 }
 
-TEST_CASE("ask all: the existence of many keys is checked with few messages") {
+TEST_CASE("store exchange: the existence of many keys is checked with few messages") {
   CountingStore store;
   std::vector<std::string> keys;
   for (int i = 0; i < 1000; ++i) keys.push_back(str("key ", i));

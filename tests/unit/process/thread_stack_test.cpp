@@ -56,7 +56,7 @@ class Sleeper {
 }  // namespace
 
 TEST_CASE("thread stack: it names functions that are not exported, with their position") {
-  prepare_stacks();
+  preload_backtrace();
   const Sleeper one;
   for (int again = 0; again < 20; ++again) {
     std::string all;

@@ -9,12 +9,12 @@
 
 #include "hasten/base/text.h"
 #include "hasten/process/notebook_launcher.h"
-#include "unit/prepare/forked.h"
+#include "unit/prepare/multiprocess_checks.h"
 
 namespace process_tree_all_reduce_test {
 
 using namespace hasten;
-using namespace hasten::forked;
+using namespace hasten::multiprocess_checks;
 
 namespace {
 
@@ -35,9 +35,10 @@ std::vector<at::Tensor> tensors_of(std::int64_t rank) {
           at::empty({0})};
 }
 
-at::Tensor tree_of(std::int64_t first, std::int64_t ranks, std::size_t tensor) {
+at::Tensor expected_tree_sum(std::int64_t first, std::int64_t ranks, std::size_t tensor) {
   if (ranks == 1) return tensors_of(first)[tensor];
-  return tree_of(first, ranks / 2, tensor) + tree_of(first + ranks / 2, ranks / 2, tensor);
+  return expected_tree_sum(first, ranks / 2, tensor) +
+         expected_tree_sum(first + ranks / 2, ranks / 2, tensor);
 }
 
 }  // namespace
@@ -54,7 +55,7 @@ TEST_CASE("tree all-reduce: every rank has the bits of the tree, however the ran
               const std::vector<at::Tensor> own = tensors_of(group.rank());
               all_reduce.sum(own);
               for (std::size_t i = 0; i < own.size(); ++i) {
-                require(at::equal(own[i], tree_of(0, group.size(), i)),
+                require(at::equal(own[i], expected_tree_sum(0, group.size(), i)),
                         str("tensor ", i, " of ", group.size(), " ranks"));
               }
             }

@@ -31,7 +31,7 @@ TEST_CASE("coordinator: a message of wrong types leaves the state unchanged") {
                                    {{"kind", "rejoin"}, {"agent", 1}},
                                    {{"kind", "join"}, {"protocol", "1"}},
                                    {{"kind", "join"}, {"protocol", 1}, {"processes", 1e300}},
-                                   {{"kind", "join"}, {"protocol", 1}, {"serves", 1}},
+                                   {{"kind", "join"}, {"protocol", 1}, {"hosts_coordinator", 1}},
                                    {{"kind", "join"}, {"host", json::array()}}};
   for (const json& message : wrong) {
     CAPTURE(message.dump());

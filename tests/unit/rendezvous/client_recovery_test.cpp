@@ -14,7 +14,7 @@
 #include "rendezvous/store_client.h"
 #include "unit/code_of.h"
 
-namespace rendezvous_in_step_test {
+namespace rendezvous_client_recovery_test {
 
 namespace {
 
@@ -44,7 +44,7 @@ struct SlowStore {
     const std::int64_t number = Unpacker(request).number();
     connection->send(Packer()
                          .number(number)
-                         .number(static_cast<std::int64_t>(StoreAnswer::done))
+                         .number(static_cast<std::int64_t>(StoreStatus::done))
                          .number(value)
                          .bytes());
   }
@@ -113,4 +113,4 @@ TEST_CASE("client recovery: a rank of another version gets an error that says so
 
 }  // namespace
 
-}  // namespace rendezvous_in_step_test
+}  // namespace rendezvous_client_recovery_test

@@ -26,7 +26,7 @@ TEST_CASE("connect attempt: a numeric address needs no name server") {
 TEST_CASE("connect attempt: a lookup that takes too long finds nothing, and may be given up") {
   const LookupResult found = look_up({.host = "no.such.host.invalid", .port = 1}, 0);
   CHECK(found.addresses.empty());
-  CHECK_FALSE(found.why.empty());
+  CHECK_FALSE(found.error.empty());
   { const Lookup given_up({.host = "no.such.host.invalid", .port = 1}); }
 }
 
@@ -40,7 +40,7 @@ TEST_CASE("connect attempt: a port with a listener connects, and one without a l
   const ConnectResult refused = connect_to(endpoint, 10);
   CHECK(refused.socket < 0);
   CHECK(refused.refused);
-  CHECK(refused.why == "Connection refused");
+  CHECK(refused.error == "Connection refused");
 }
 
 TEST_CASE("connect attempt: the deadline covers all addresses together") {

@@ -30,7 +30,7 @@ struct Job {
                           [this](int id, const json& message) { sent[id].push_back(message); },
                           [this] { ++rounds; }};
 
-  explicit Job(CoordinatorSettings wish) : settings(wish) {}
+  explicit Job(CoordinatorSettings requested) : settings(requested) {}
 
   void join(int id, json more = {}, const std::string& address = "") {
     json message = {{"kind", "join"},

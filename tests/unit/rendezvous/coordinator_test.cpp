@@ -16,7 +16,8 @@ using namespace hasten::coordinator_job;
 TEST_CASE("coordinator: a fixed number of machines starts in order of rank") {
   Job job({.min_machines = 3, .max_machines = 3});
   job.join(7, {{"machine_rank", 2}, {"run_id", "another"}});
-  job.join(8, {{"machine_rank", 0}, {"serves", true}, {"run_id", "the name"}}, "127.0.0.1");
+  job.join(8, {{"machine_rank", 0}, {"hosts_coordinator", true}, {"run_id", "the name"}},
+           "127.0.0.1");
   job.advance(2);
   CHECK(job.last(7) == "waiting");
   const std::string host = job.last_of(8, "waiting")["text"],
@@ -154,7 +155,7 @@ TEST_CASE("coordinator: below the minimum an elastic job gathers again, until it
 
 TEST_CASE("coordinator: leaving a fixed job by a signal uses a restart or ends the job") {
   Job job({.min_machines = 2, .max_machines = 2, .max_restarts = 1});
-  job.join(1, {{"serves", true}});
+  job.join(1, {{"hosts_coordinator", true}});
   job.join(2);
   job.send(2, {{"kind", "leaving"}, {"signal", 15}});
   job.join(1);
@@ -168,9 +169,9 @@ TEST_CASE("coordinator: leaving a fixed job by a signal uses a restart or ends t
 
 TEST_CASE("coordinator: the machine that hosts the rendezvous ends the job by leaving") {
   Job job({.min_machines = 1, .max_machines = 3, .max_restarts = 5, .last_call_timeout = 0});
-  job.join(1, {{"serves", true}});
+  job.join(1, {{"hosts_coordinator", true}});
   job.join(2);
-  job.join(1, {{"serves", true}});
+  job.join(1, {{"hosts_coordinator", true}});
   REQUIRE(job.last_of(2, "round")["num_machines"] == 2);
   job.send(1, {{"kind", "leaving"}, {"signal", 15}});
   job.join(2);
@@ -179,7 +180,7 @@ TEST_CASE("coordinator: the machine that hosts the rendezvous ends the job by le
 
 TEST_CASE("coordinator: the loss of the rendezvous host ends the job in any state") {
   Job job({.min_machines = 2, .max_machines = 2, .max_restarts = 5});
-  job.join(1, {{"serves", true}}, "127.0.0.1");
+  job.join(1, {{"hosts_coordinator", true}}, "127.0.0.1");
   SUBCASE("while all run") { job.join(2); }
   SUBCASE("after its ranks could not start") {
     job.join(2);
@@ -189,23 +190,23 @@ TEST_CASE("coordinator: the loss of the rendezvous host ends the job in any stat
   SUBCASE("while machines gather") {}
   SUBCASE("while it leaves") {
     job.join(2);
-    job.send(1, {{"kind", "gone"}});
+    job.send(1, {{"kind", "exited"}});
   }
   job.coordinator.on_disconnect(1, "closed", job.now);
   CHECK(job.coordinator.finished());
   job.join(2);
   CHECK(job.last_of(2, "finish")["code"] == 1);
-  job.send(2, {{"kind", "gone"}});
+  job.send(2, {{"kind", "exited"}});
   CHECK(job.coordinator.all_disconnected());
 }
 
 TEST_CASE("coordinator: a machine without ranks that leaves changes nothing") {
   Job gathers({.min_machines = 2, .max_machines = 2, .join_timeout = 60});
-  gathers.join(1, {{"serves", true}});
+  gathers.join(1, {{"hosts_coordinator", true}});
   gathers.join(2, {{"min_machines", 7}});  // refused, so that it has no ranks
   gathers.send(2, {{"kind", "leaving"}, {"signal", 15}});
   Job waits({.min_machines = 3, .max_machines = 4});
-  waits.join(1, {{"serves", true}});
+  waits.join(1, {{"hosts_coordinator", true}});
   waits.join(2);
   waits.send(2, {{"kind", "leaving"}, {"signal", 15}});
   CHECK_FALSE(waits.coordinator.finished());
@@ -219,7 +220,7 @@ TEST_CASE("coordinator: a machine without ranks that leaves changes nothing") {
 
 TEST_CASE("coordinator: a machine whose ranks have all ended well is complete") {
   Job job({.min_machines = 1, .max_machines = 2});
-  job.join(1, {{"serves", true}});
+  job.join(1, {{"hosts_coordinator", true}});
   job.join(2);
   job.send(2, {{"kind", "ended"}});
   job.coordinator.on_disconnect(2, "closed", job.now);
@@ -232,7 +233,7 @@ TEST_CASE("coordinator: a machine whose ranks have all ended well is complete") 
 
 TEST_CASE("coordinator: unstable launchers restart the others less and less often") {
   Job job({.min_machines = 1, .max_machines = 2, .join_timeout = 600, .last_call_timeout = 10});
-  job.join(1, {{"serves", true}});
+  job.join(1, {{"hosts_coordinator", true}});
   job.advance(11);
   REQUIRE(job.rounds == 1);
   for (int id = 100; id < 200; ++id) {  // each lives for 5 s
@@ -269,7 +270,7 @@ TEST_CASE("coordinator: the messages while machines gather grow linearly with th
                          {"machine_rank", id},
                          {"min_machines", machines},
                          {"max_machines", machines},
-                         {"serves", id == 0},
+                         {"hosts_coordinator", id == 0},
                          {"port", 1000}};
       coordinator.receive(id, join, "10.0.0.1", "10.0.0.9", Clock::time_point{});
     }
@@ -283,7 +284,8 @@ TEST_CASE("coordinator: the messages while machines gather grow linearly with th
 
 TEST_CASE("coordinator: a line names at most sixteen of the missing machines") {
   Job job({.min_machines = 100, .max_machines = 100});
-  for (int id = 0; id < 50; ++id) job.join(id, {{"machine_rank", id}, {"serves", id == 0}});
+  for (int id = 0; id < 50; ++id)
+    job.join(id, {{"machine_rank", id}, {"hosts_coordinator", id == 0}});
   job.advance(1);
   const std::string text = job.last_of(0, "waiting")["text"];
   CHECK(text.find("50 of 100 machines are present; missing: machine_rank 50, 51, ") == 0);
@@ -316,18 +318,18 @@ TEST_CASE("coordinator: the text says if more machines gather than take part") {
 
 TEST_CASE("coordinator: no more machines are reported as present than had a place") {
   Job job({.min_machines = 1, .max_machines = 3, .last_call_timeout = 10});
-  job.join(1, {{"serves", true}});
+  job.join(1, {{"hosts_coordinator", true}});
   job.advance(11);
   REQUIRE(job.rounds == 1);
   for (const int id : {2, 3, 4, 5}) job.join(id);
   job.advance(11);
   CHECK(job.last_of(1, "stop")["reason"] == "node2 and 1 more have joined");
-  job.join(1, {{"serves", true}});
+  job.join(1, {{"hosts_coordinator", true}});
   CHECK(job.last(2) == "round");
   CHECK(job.last(3) == "round");
   CHECK(job.last_of(4, "round").is_null());
   Job full({.min_machines = 1, .max_machines = 2, .last_call_timeout = 10});
-  full.join(1, {{"serves", true}});
+  full.join(1, {{"hosts_coordinator", true}});
   full.advance(11);
   for (const int id : {2, 3}) full.join(id);
   full.advance(11);

@@ -1,4 +1,4 @@
-// Many valid clients at once, and strangers who try to keep them out.
+// Many valid clients at once, and unauthenticated clients that try to keep them out.
 #include <arpa/inet.h>
 #include <doctest/doctest.h>
 #include <fcntl.h>
@@ -25,7 +25,7 @@
 #include "rendezvous/store_client.h"
 #include "unit/code_of.h"
 
-namespace rendezvous_crowd_test {
+namespace rendezvous_many_clients_test {
 
 namespace {
 
@@ -58,9 +58,9 @@ int connected_socket(int port) {
 
 // A process of another user that connects endlessly and keeps its last 300 connections open. It
 // writes to a pipe after every 100 connections. Every other connection sends noise.
-class StrangersProcess {
+class FloodingProcess {
  public:
-  explicit StrangersProcess(int port) {
+  explicit FloodingProcess(int port) {
     std::array<int, 2> ends{};
     REQUIRE(pipe2(ends.data(), O_CLOEXEC) == 0);
     const rlimit room{.rlim_cur = 400, .rlim_max = 400};
@@ -73,9 +73,9 @@ class StrangersProcess {
     close(ends[1]);
     progress_.emplace(ends[0]);
   }
-  StrangersProcess(const StrangersProcess&) = delete;
-  StrangersProcess& operator=(const StrangersProcess&) = delete;
-  ~StrangersProcess() {
+  FloodingProcess(const FloodingProcess&) = delete;
+  FloodingProcess& operator=(const FloodingProcess&) = delete;
+  ~FloodingProcess() {
     kill(process_, SIGKILL);
     waitpid(process_, nullptr, 0);
   }
@@ -108,8 +108,8 @@ class StrangersProcess {
 
 // Runs `count` clients at once. Each sets its key and waits for the key of the last client. Returns
 // how often each outcome occurred.
-std::map<std::string, int> meet(int port, int count, const std::string& group) {
-  std::mutex turn;
+std::map<std::string, int> connect_clients(int port, int count, const std::string& group) {
+  std::mutex mutex;
   std::map<std::string, int> outcomes;
   std::atomic<bool> go = false;
   std::vector<std::thread> threads;
@@ -122,7 +122,7 @@ std::map<std::string, int> meet(int port, int count, const std::string& group) {
         if (store.add(group + "count", 1) == count) store.set(group + "complete", "yes");
         store.wait({group + "complete"}, 60s);
       });
-      const std::lock_guard<std::mutex> lock(turn);
+      const std::lock_guard<std::mutex> lock(mutex);
       ++outcomes[outcome];
     });
   }
@@ -135,22 +135,23 @@ TEST_CASE("many clients: hundreds of clients with the token that connect at once
   if (!raise_file_limit(2000)) return;
   JobServer server({.token = kToken});
   for (int round = 0; round < 3; ++round)
-    CHECK(meet(server.port(), 600, std::to_string(round)) ==
+    CHECK(connect_clients(server.port(), 600, std::to_string(round)) ==
           std::map<std::string, int>{{"none", 600}});
 }
 
-TEST_CASE("many clients: a stranger's ten thousand connections keep no rank from meeting") {
+TEST_CASE(
+    "many clients: a flood of ten thousand connections does not prevent ranks from connecting") {
   if (!raise_file_limit(1500)) return;
   JobServer server({.token = kToken});
   StoreClient early({.host = "127.0.0.1", .port = server.port()}, kToken, 10s);
-  StrangersProcess strangers(server.port());
-  strangers.wait_for(2000);
+  FloodingProcess flood(server.port());
+  flood.wait_for(2000);
   for (int round = 0; round < 4; ++round) {
-    CHECK(meet(server.port(), 40, std::to_string(round)) ==
+    CHECK(connect_clients(server.port(), 40, std::to_string(round)) ==
           std::map<std::string, int>{{"none", 40}});
-    strangers.wait_for(2000 * (round + 2));
+    flood.wait_for(2000 * (round + 2));
   }
-  CHECK(meet(server.port(), 40, "last") == std::map<std::string, int>{{"none", 40}});
+  CHECK(connect_clients(server.port(), 40, "last") == std::map<std::string, int>{{"none", 40}});
   CHECK(early.check({"lastcomplete"}));
 }
 
@@ -160,10 +161,10 @@ TEST_CASE("many clients: connections from before the first rank make room for it
   std::vector<std::unique_ptr<Descriptor>> held;
   for (int i = 0; i < 400; ++i)
     held.push_back(std::make_unique<Descriptor>(connected_socket(server.port())));
-  CHECK(meet(server.port(), 10, "group") == std::map<std::string, int>{{"none", 10}});
+  CHECK(connect_clients(server.port(), 10, "group") == std::map<std::string, int>{{"none", 10}});
 }
 
-TEST_CASE("strangers: the oldest connection of the address with the most makes room") {
+TEST_CASE("pending connections: the oldest one of the busiest address is evicted") {
   PendingConnections pending;
   const auto now = Clock::now();
   pending.add(1, "10.0.0.1", now);
@@ -175,7 +176,7 @@ TEST_CASE("strangers: the oldest connection of the address with the most makes r
   CHECK_FALSE(pending.connection_to_evict());
 }
 
-TEST_CASE("strangers: a connection whose first message was right is dropped last") {
+TEST_CASE("pending connections: one with a valid first message is evicted last") {
   PendingConnections pending;
   const auto now = Clock::now();
   for (int id = 1; id <= 256; ++id) {
@@ -187,7 +188,7 @@ TEST_CASE("strangers: a connection whose first message was right is dropped last
   CHECK(pending.connection_to_evict() == 1);
 }
 
-TEST_CASE("strangers: a handshake has a time limit") {
+TEST_CASE("pending connections: a handshake has a time limit") {
   PendingConnections pending;
   const auto now = Clock::now();
   pending.add(1, "10.0.0.1", now);
@@ -200,4 +201,4 @@ TEST_CASE("strangers: a handshake has a time limit") {
 
 }  // namespace
 
-}  // namespace rendezvous_crowd_test
+}  // namespace rendezvous_many_clients_test

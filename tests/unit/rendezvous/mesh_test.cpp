@@ -36,25 +36,25 @@ constexpr const char* kSecret = "0123456789abcdef0123456789abcdef";
 using Streams = std::vector<std::unique_ptr<ByteStream>>;
 
 // Exchanges like a job's store, for ranks that are threads of one process.
-class ExchangeBoard {
+class LocalExchange {
  public:
-  explicit ExchangeBoard(std::int64_t size) : size_(size) {}
+  explicit LocalExchange(std::int64_t size) : size_(size) {}
 
   Exchange exchange_of(std::int64_t rank) {
-    return [this, rank](const std::string& question, const std::string& own) {
-      std::unique_lock lock(turn_);
-      values_[question][rank] = own;
+    return [this, rank](const std::string& key, const std::string& own) {
+      std::unique_lock lock(mutex_);
+      values_[key][rank] = own;
       changed_.notify_all();
-      changed_.wait(lock, [&] { return std::ssize(values_[question]) == size_; });
+      changed_.wait(lock, [&] { return std::ssize(values_[key]) == size_; });
       std::vector<std::string> all;
-      for (const auto& [each, word] : values_[question]) all.push_back(word);
+      for (const auto& [each, word] : values_[key]) all.push_back(word);
       return all;
     };
   }
 
  private:
   std::int64_t size_;
-  std::mutex turn_;
+  std::mutex mutex_;
   std::condition_variable changed_;
   std::map<std::string, std::map<std::int64_t, std::string>> values_;
 };
@@ -67,7 +67,7 @@ struct Result {
 // Runs each rank in a thread. `change` may make a rank different from the others.
 template <class Change>
 std::vector<Result> connect_ranks(std::int64_t size, Clock::duration limit, const Change& change) {
-  ExchangeBoard board(size);
+  LocalExchange local_exchange(size);
   std::vector<Result> results(static_cast<std::size_t>(size));
   std::vector<std::thread> threads;
   for (std::int64_t rank = 0; rank < size; ++rank) {
@@ -76,12 +76,12 @@ std::vector<Result> connect_ranks(std::int64_t size, Clock::duration limit, cons
       const bool takes_part = change(options);
       Result& result = results[static_cast<std::size_t>(rank)];
       try {
-        const Exchange exchange = board.exchange_of(rank);
+        const Exchange exchange = local_exchange.exchange_of(rank);
         if (takes_part) {
           result.streams = connect_mesh(options, exchange, limit);
         } else {  // publishes its address and ends
           exchange("start", R"({"nonce": "none", "encrypt": true, "machine": "none"})");
-          exchange("place", R"({"local": "none", "address": "127.0.0.1", "port": 1})");
+          exchange("address", R"({"local": "none", "address": "127.0.0.1", "port": 1})");
         }
       } catch (const Error& error) {
         result.code = error.code();
@@ -193,9 +193,9 @@ int connected_to(const std::string& name) {
 
 // A process of another user of the machine. It connects to every new listener and sends wrong bytes
 // or nothing, until it is killed. It writes its number of connections to the pipe.
-class Stranger {
+class FloodingProcess {
  public:
-  Stranger() {
+  FloodingProcess() {
     const auto names = listening_names();
     const auto ports = listening_ports();
     REQUIRE(pipe(progress_) == 0);
@@ -203,7 +203,7 @@ class Stranger {
     if (process_ == 0) attack(names, ports);
     close(progress_[1]);
   }
-  ~Stranger() {
+  ~FloodingProcess() {
     if (process_ <= 0) return;
     kill(process_, SIGKILL);
     waitpid(process_, nullptr, 0);
@@ -310,8 +310,8 @@ TEST_CASE("mesh: no other process takes the place of a rank that has ended on th
   const std::string name = str("hasten mesh test ", getpid());
   int told[2];
   REQUIRE(pipe(told) == 0);
-  const pid_t stranger = fork();
-  if (stranger == 0) {
+  const pid_t other_process = fork();
+  if (other_process == 0) {
     if (setgid(65534) != 0 || setuid(65534) != 0) _exit(1);
     const auto listener = listen_locally(name);
     (void)write(told[1], "l", 1);
@@ -322,8 +322,8 @@ TEST_CASE("mesh: no other process takes the place of a rank that has ended on th
   errno = 0;
   CHECK(connect_locally(name) == -1);
   CHECK(errno == EPERM);
-  kill(stranger, SIGKILL);
-  waitpid(stranger, nullptr, 0);
+  kill(other_process, SIGKILL);
+  waitpid(other_process, nullptr, 0);
   for (const int end : told) close(end);
 }
 
@@ -332,20 +332,20 @@ TEST_CASE("mesh: 10,000 connections of another user change nothing") {
     return skip_test("only root can start a process of another user");
   }
   for (const auto& change : {same_machine, other_machines}) {
-    Stranger stranger;
-    // Rank 2 starts only after the stranger has connected to the first listeners.
-    ExchangeBoard board(3);
+    FloodingProcess flood;
+    // Rank 2 starts only after the flooding process has connected to the first listeners.
+    LocalExchange local_exchange(3);
     std::vector<Result> results(3);
     std::vector<std::thread> threads;
     for (std::int64_t rank = 0; rank < 3; ++rank) {
       threads.emplace_back([&, rank] {
         MeshOptions options{.rank = rank, .size = 3, .secret = kSecret};
         change(options);
-        const Exchange exchange = board.exchange_of(rank);
-        const auto delayed = [&](const std::string& question, const std::string& own) {
-          auto said = exchange(question, own);
-          if (rank == 2 && question == "place") stranger.wait_for(10000);
-          return said;
+        const Exchange exchange = local_exchange.exchange_of(rank);
+        const auto delayed = [&](const std::string& key, const std::string& own) {
+          auto values = exchange(key, own);
+          if (rank == 2 && key == "address") flood.wait_for(10000);
+          return values;
         };
         try {
           results[static_cast<std::size_t>(rank)].streams = connect_mesh(options, delayed, 60s);

@@ -35,7 +35,7 @@ struct Launcher {
           {"min_machines", 2},
           {"max_machines", 2},
           {"port", 1000},
-          {"serves", rank == 0}});
+          {"hosts_coordinator", rank == 0}});
   }
   void connect(const JobServer& server) {
     connection.emplace(connect_to({.host = "127.0.0.1", .port = server.port()}, 5).socket, context);

@@ -13,7 +13,7 @@ using namespace hasten::coordinator_job;
 
 TEST_CASE("coordinator: an agent returns with another connection, and its ranks continue") {
   Job job({.min_machines = 2, .max_machines = 2, .keep_alive_timeout = 30});
-  job.join(1, {{"serves", true}});
+  job.join(1, {{"hosts_coordinator", true}});
   job.join(2);
   const json back = {{"kind", "rejoin"}, {"agent", "launcher 2"}, {"attempt", 0}};
   SUBCASE("its connection has failed") { job.coordinator.on_connection_failure(2); }
@@ -36,7 +36,7 @@ TEST_CASE("coordinator: an agent returns with another connection, and its ranks 
 
 TEST_CASE("coordinator: a returning agent gets the messages that it missed") {
   Job job({.min_machines = 2, .max_machines = 2, .max_restarts = 3, .keep_alive_timeout = 30});
-  job.join(1, {{"serves", true}});
+  job.join(1, {{"hosts_coordinator", true}});
   job.join(2);
   const json back = {{"kind", "rejoin"}, {"agent", "launcher 2"}, {"attempt", 0}};
   SUBCASE("a stop") {
@@ -78,7 +78,7 @@ TEST_CASE("coordinator: a returning agent gets the messages that it missed") {
 
 TEST_CASE("coordinator: the machine_rank of a silent machine is free for another launcher") {
   Job job({.min_machines = 2, .max_machines = 2, .max_restarts = 1, .keep_alive_timeout = 30});
-  job.join(1, {{"serves", true}, {"machine_rank", 0}});
+  job.join(1, {{"hosts_coordinator", true}, {"machine_rank", 0}});
   job.join(2, {{"machine_rank", 1}});
   job.advance(1);
   job.join(3, {{"machine_rank", 1}});
@@ -86,7 +86,7 @@ TEST_CASE("coordinator: the machine_rank of a silent machine is free for another
   job.silent = 2;
   job.advance(5);
   job.join(3, {{"machine_rank", 1}});
-  job.join(1, {{"machine_rank", 0}, {"serves", true}});
+  job.join(1, {{"machine_rank", 0}, {"hosts_coordinator", true}});
   CHECK(job.last_of(3, "round")["machine_rank"] == 1);
 }
 

@@ -42,9 +42,9 @@ const std::string kToken = "the token of a shortage 0123456";
 
 // A server in another process that may have at most 48 open files. It writes its port and then its
 // reports, one per line.
-class SmallServer {
+class LimitedServer {
  public:
-  SmallServer() {
+  LimitedServer() {
     std::array<int, 2> ends{};
     REQUIRE(pipe(ends.data()) == 0);
     process_ = fork();
@@ -53,9 +53,9 @@ class SmallServer {
     lines_.emplace(ends[0]);
     port_ = std::stoi(line());
   }
-  SmallServer(const SmallServer&) = delete;
-  SmallServer& operator=(const SmallServer&) = delete;
-  ~SmallServer() {
+  LimitedServer(const LimitedServer&) = delete;
+  LimitedServer& operator=(const LimitedServer&) = delete;
+  ~LimitedServer() {
     kill(process_, SIGKILL);
     waitpid(process_, nullptr, 0);
   }
@@ -66,7 +66,7 @@ class SmallServer {
     while (read(lines_->get(), &letter, 1) == 1 && letter != '\n') text += letter;
     return text;
   }
-  double seconds_computed() const {
+  double cpu_seconds() const {
     clockid_t clock{};
     timespec time{};
     REQUIRE(clock_getcpuclockid(process_, &clock) == 0);
@@ -92,7 +92,7 @@ class SmallServer {
 };
 
 TEST_CASE("shortage: without a free file the server reports it, pauses, and continues") {
-  SmallServer server;
+  LimitedServer server;
   std::vector<std::unique_ptr<StoreClient>> clients;
   // Each client uses one file of the server, until none is left.
   std::thread fills([&] {
@@ -104,9 +104,9 @@ TEST_CASE("shortage: without a free file the server reports it, pauses, and cont
   });
   const std::string report = server.line();
   CHECK(report.find("Too many open files") != std::string::npos);
-  const double before = server.seconds_computed();
+  const double before = server.cpu_seconds();
   std::this_thread::sleep_for(1s);
-  CHECK(server.seconds_computed() - before < 0.3);
+  CHECK(server.cpu_seconds() - before < 0.3);
   fills.join();
   REQUIRE(clients.size() > 10);
   CHECK(clients.size() < 60);
@@ -170,16 +170,16 @@ TEST_CASE("shortage: clients that never stop asking do not delay the coordinator
       {"min_machines", 2},
       {"max_machines", 2},
       {"port", 1000},
-      {"serves",
+      {"hosts_coordinator",
        true}}.dump());
   std::vector<std::string> keys;
   for (int i = 0; i < 1000; ++i) keys.push_back("key " + std::to_string(i));
   StoreClient setting(endpoint, kToken, 10s);
   for (const std::string& key : keys) setting.set(key, "");
   std::atomic<bool> over = false;
-  std::vector<std::thread> crowd;
+  std::vector<std::thread> busy_clients;
   for (int i = 0; i < 4; ++i) {
-    crowd.emplace_back([&] {
+    busy_clients.emplace_back([&] {
       Connection asks(connect_to(endpoint, 5).socket, context);
       asks.send(kStoreGreeting);
       asks.flush(Clock::now() + 10s);
@@ -206,7 +206,7 @@ TEST_CASE("shortage: clients that never stop asking do not delay the coordinator
     last = Clock::now();
   }
   over = true;
-  for (std::thread& thread : crowd) thread.join();
+  for (std::thread& thread : busy_clients) thread.join();
   CHECK(longest < 3s);
 }
 

@@ -18,7 +18,7 @@ namespace {
 using namespace hasten::rendezvous;
 using namespace std::chrono_literals;
 
-double seconds_computed() {
+double cpu_seconds() {
   timespec time{};
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
   return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) * 1e-9;
@@ -33,7 +33,7 @@ Packer request(StoreRequest kind, std::int64_t number = 1) {
 std::vector<std::string> keys_of(int count) {
   std::vector<std::string> keys;
   for (int rank = 0; rank < count; ++rank)
-    keys.push_back("attempt 0/group 0/arrival/place/" + std::to_string(rank));
+    keys.push_back("attempt 0/group 0/arrival/location/" + std::to_string(rank));
   return keys;
 }
 
@@ -46,7 +46,7 @@ struct Table {
 
   void ask(int connection, const Packer& packer) {
     table.handle(connection, packer.bytes(), now);
-    while (table.has_ready()) table.answer_ready();
+    while (table.has_ready_request()) table.answer_ready_request();
   }
   void set(int connection, const std::string& key) {
     ask(connection, request(StoreRequest::set).text(key).text("value"));
@@ -55,10 +55,10 @@ struct Table {
     ask(connection, request(StoreRequest::wait, number).number(1000).texts(keys));
   }
   // The status in the last answer, which follows the request's number.
-  StoreAnswer last() const {
+  StoreStatus last() const {
     Unpacker fields(answers.back().second);
     fields.number();
-    return static_cast<StoreAnswer>(fields.number());
+    return static_cast<StoreStatus>(fields.number());
   }
 };
 
@@ -66,13 +66,13 @@ TEST_CASE("store table: setting a key checks no waiter of another key") {
   Table job;
   constexpr int kWaiters = 20'000;
   const std::vector<std::string> keys = keys_of(kWaiters);
-  const double began = seconds_computed();
+  const double began = cpu_seconds();
   for (int i = 0; i < kWaiters; ++i) job.wait(i, {keys[static_cast<std::size_t>(i)]});
   for (int i = 0; i < kWaiters; ++i) job.set(kWaiters, "other " + std::to_string(i));
   CHECK(job.answers.size() == kWaiters);
   for (const std::string& key : keys) job.set(kWaiters, key);
   CHECK(job.answers.size() == 3 * kWaiters);
-  CHECK(seconds_computed() - began < 2 * kSlowdown);
+  CHECK(cpu_seconds() - began < 2 * kSlowdown);
 }
 
 TEST_CASE("store table: a key that is erased at once still wakes its waiter") {
@@ -93,15 +93,15 @@ TEST_CASE("store table: waits for other ranks' keys cost as much as their messag
   // The eight ranks of one machine come last.
   std::shuffle(order.begin(), order.end() - 8, std::mt19937(3));
   double longest = 0;
-  const double began = seconds_computed();
+  const double began = cpu_seconds();
   for (const int rank : order) {
-    const double before = seconds_computed();
+    const double before = cpu_seconds();
     job.set(rank, keys[static_cast<std::size_t>(rank)]);
-    longest = std::max(longest, seconds_computed() - before);
+    longest = std::max(longest, cpu_seconds() - before);
     job.wait(rank, keys);
   }
   CHECK(job.answers.size() == 2 * kRanks);
-  CHECK(seconds_computed() - began < 3 * kSlowdown);
+  CHECK(cpu_seconds() - began < 3 * kSlowdown);
   CHECK(longest < kSlowdown);
 }
 
@@ -110,13 +110,13 @@ TEST_CASE("store table: checks of thousands of keys are cheap") {
   Table job;
   const std::vector<std::string> keys = keys_of(kKeys);
   for (const std::string& key : keys) job.set(1, key);
-  const double began = seconds_computed();
+  const double began = cpu_seconds();
   for (int i = 0; i < kQuestions; ++i) {
     job.ask(1, request(StoreRequest::check).texts(keys));
     job.ask(1, request(StoreRequest::get).number(0).texts(keys));
   }
-  CHECK((seconds_computed() - began) / kQuestions < 0.01 * kSlowdown);
-  CHECK(job.last() == StoreAnswer::done);
+  CHECK((cpu_seconds() - began) / kQuestions < 0.01 * kSlowdown);
+  CHECK(job.last() == StoreStatus::done);
 }
 
 TEST_CASE("store table: a key that was erased can be waited for again") {
@@ -137,8 +137,8 @@ TEST_CASE("store table: a woken waiter whose time is over gets one answer") {
   job.wait(2, {"a"});
   job.table.handle(1, request(StoreRequest::set).text("a").text("").bytes(), job.now);
   job.table.tick(job.now + 2s);
-  CHECK(job.last() == StoreAnswer::done);
-  while (job.table.has_ready()) job.table.answer_ready();
+  CHECK(job.last() == StoreStatus::done);
+  while (job.table.has_ready_request()) job.table.answer_ready_request();
   CHECK(job.answers.size() == 2);
 }
 

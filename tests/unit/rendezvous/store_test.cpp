@@ -86,7 +86,7 @@ TEST_CASE("store: a wrong or missing token, noise and silence disturb no other c
   JobServer server({.token = kToken});
   StoreClient friendly(at(server), kToken, 5s);
   for (int i = 0; i < 20; ++i) {
-    CHECK(code_of([&] { StoreClient stranger(at(server), "another token that is long", 5s); }) ==
+    CHECK(code_of([&] { StoreClient client(at(server), "another token that is long", 5s); }) ==
           "rendezvous.refused");
   }
   const std::vector<std::string> noises = {"GET / HTTP/1.0\r\n\r\n", std::string(4000, '\x16'),
@@ -150,7 +150,7 @@ TEST_CASE("store: a message that would be too long is refused before it is built
     table.handle(1, request.bytes(), Clock::now());
     Unpacker fields(answers.back());
     fields.number();  // the request's number
-    return static_cast<StoreAnswer>(fields.number());
+    return static_cast<StoreStatus>(fields.number());
   };
   const auto request = [](StoreRequest kind) {
     Packer packer;
@@ -158,13 +158,13 @@ TEST_CASE("store: a message that would be too long is refused before it is built
     return packer;
   };
   const std::string large(kMaxMessageBytes / 2, 'x');
-  CHECK(ask(request(StoreRequest::set).text("a").text(large)) == StoreAnswer::done);
+  CHECK(ask(request(StoreRequest::set).text("a").text(large)) == StoreStatus::done);
   // The answer to this short request would be longer than a message may be.
   const std::vector<std::string> again(100, "a");
-  CHECK(ask(request(StoreRequest::get).number(0).texts(again)) == StoreAnswer::refused);
-  CHECK(ask(request(StoreRequest::get).number(0).texts({"a"})) == StoreAnswer::done);
-  CHECK(ask(request(StoreRequest::append).text("a").text(large)) == StoreAnswer::refused);
-  CHECK(ask(request(StoreRequest::append).text("a").text("y")) == StoreAnswer::done);
+  CHECK(ask(request(StoreRequest::get).number(0).texts(again)) == StoreStatus::refused);
+  CHECK(ask(request(StoreRequest::get).number(0).texts({"a"})) == StoreStatus::done);
+  CHECK(ask(request(StoreRequest::append).text("a").text(large)) == StoreStatus::refused);
+  CHECK(ask(request(StoreRequest::append).text("a").text("y")) == StoreStatus::done);
 }
 
 // A launcher's side of the protocol.
@@ -174,9 +174,10 @@ struct Agent {
 
   Agent(const JobServer& server, int rank) : connection(connect_to(at(server), 5).socket, context) {
     connection.send("agent");
-    const nlohmann::json join = {{"kind", "join"},    {"protocol", kProtocol}, {"host", "node"},
-                                 {"program", "p"},    {"machine_rank", rank},  {"min_machines", 2},
-                                 {"max_machines", 2}, {"serves", rank == 0},   {"port", 1000}};
+    const nlohmann::json join = {
+        {"kind", "join"},    {"protocol", kProtocol},          {"host", "node"},
+        {"program", "p"},    {"machine_rank", rank},           {"min_machines", 2},
+        {"max_machines", 2}, {"hosts_coordinator", rank == 0}, {"port", 1000}};
     connection.send(join.dump());
     connection.flush(Clock::now() + 10s);
   }

@@ -128,7 +128,7 @@ TEST_CASE("search space: bad ranges and lists are errors") {
   CHECK(code([](SearchSpace& s) { s.uniform("", 0, 1); }) == "search.space");
 }
 
-TEST_CASE("search space: a file") {
+TEST_CASE("search space: a file is read") {
   const TemporaryDirectory folder;
   const auto file = folder.path() / "space.yaml";
   write_file_atomically(file,

@@ -53,7 +53,7 @@ struct LoggedLines {
 
 }  // namespace
 
-TEST_CASE("search: the best trial, and the same trials with several threads") {
+TEST_CASE("search: the best trial is found, and several threads run the same trials") {
   const SearchResult one = search_hyperparameters(small_space(), rate_of, {.n_trials = 30});
   REQUIRE(one.trials.size() == 30);
   CHECK_FALSE(one.interrupted);
@@ -214,7 +214,7 @@ TEST_CASE("search: a journal that is damaged, in use or of another search is an 
   CHECK(inner == "search.in-use");
 }
 
-TEST_CASE("search: trials that fail, and exceptions that end the search") {
+TEST_CASE("search: failed trials are recorded, and other exceptions end the search") {
   const auto objective = [](Trial& trial) -> std::optional<double> {
     if (trial.number() == 0) return trial.fail("the process ended");
     if (trial.number() == 1) return kNaN;
@@ -284,7 +284,7 @@ TEST_CASE("search: a trial worse than the median is stopped") {
   CHECK(more.trials[8].state == TrialState::pruned);
 }
 
-TEST_CASE("search: the pruner's rules") {
+TEST_CASE("search: the pruner decides as Optuna's MedianPruner does") {
   const TrialReports good = {{10, 1}, {20, 1}}, bad = {{10, 3}, {20, 3}}, strange = {{20, kNaN}};
   const MedianPruner pruner{.n_startup_trials = 0};
   const auto prunes = [&](const MedianPruner& by, std::vector<const TrialReports*> complete,
@@ -306,7 +306,7 @@ TEST_CASE("search: the pruner's rules") {
   CHECK_FALSE(prunes({.n_startup_trials = 0, .interval_steps = 100}, {&good}, {{10, 2}, {20, 2}}));
 }
 
-TEST_CASE("search: parameters by name and type") {
+TEST_CASE("search: parameters are read by name and type") {
   SearchSpace space;
   space.uniform("number", 0, 1)
       .integer("integer", 1, 2)
@@ -342,7 +342,7 @@ TEST_CASE("search: bad options are errors") {
   CHECK(code_of([] { search_hyperparameters(SearchSpace(), rate_of); }) == "search.space");
 }
 
-TEST_CASE("search: the table and the JSON") {
+TEST_CASE("search: the table and the JSON list the trials") {
   SearchResult result{.n_trials = 4};
   const TrialParameters parameters = {{"rate", 0.5}, {"size", std::int64_t{8}}};
   result.trials = {

@@ -53,16 +53,16 @@ TEST_CASE("lstrip and rstrip remove white space, except white space of another t
 
 TEST_CASE("normalized tokens are found by their normalized form") {
   const AddedTokens added({{.id = 9, .content = "Caf\u00e9", .normalized = true}}, Normalizer({}));
-  CHECK_FALSE(added.any_raw());
-  REQUIRE(added.any_normalized());
+  CHECK_FALSE(added.has_raw());
+  REQUIRE(added.has_normalized());
   std::vector<AddedMatch> matches;
   added.find_normalized("a cafe", matches);
   REQUIRE(matches.size() == 1);
   CHECK(matches[0].id == 9);
-  CHECK(added.decoded_text(*added.with_id(9)) == "cafe");
-  CHECK(added.with_content("Caf\u00e9") == added.with_id(9));
-  CHECK(added.with_content("cafe") == nullptr);
-  CHECK(added.with_id(8) == nullptr);
+  CHECK(added.decoded_text(*added.find_by_id(9)) == "cafe");
+  CHECK(added.find_by_content("Caf\u00e9") == added.find_by_id(9));
+  CHECK(added.find_by_content("cafe") == nullptr);
+  CHECK(added.find_by_id(8) == nullptr);
 }
 
 TEST_CASE("tokens that are equal or empty after normalization are refused") {

@@ -158,7 +158,7 @@ TEST_CASE("an error in a thread of a batch reaches the caller") {
         "tokenizers.cannot-truncate");
 }
 
-TEST_CASE("words are encoded one by one, and tokens know their words") {
+TEST_CASE("words are encoded one by one, and word_ids has the word of each token") {
   const std::vector<std::string> words{"Hello,", "playing", "\u200b", "", "zz", "[MASK]", "a b"};
   const Encoding row = tokenizer().encode_words(words);
   CHECK(row.input_ids == Ids{2, 5, 13, 7, 8, 1, 4, 10, 11, 3});

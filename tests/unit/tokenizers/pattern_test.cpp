@@ -113,7 +113,7 @@ TEST_CASE("empty matches count unless they follow a match directly") {
   CHECK(found("\\b", "ab \u00e9") == Words{"", "", "", ""});
 }
 
-TEST_CASE("what is not translated is refused by name") {
+TEST_CASE("the error for a feature that is not translated names it") {
   CHECK(message_for("(a)\\1").find("\\1") != std::string::npos);
   CHECK(message_for("\\p{Klingon}").find("Klingon") != std::string::npos);
   for (const char* regex : {"\\G", "\\K", "\\R", "\\X", "(", ")", "[", "[]", "a**b)", "*", "\\p{L",
@@ -124,7 +124,7 @@ TEST_CASE("what is not translated is refused by name") {
   CHECK(message_for("\xff") != "compiled");
 }
 
-TEST_CASE("a pattern that tries too many ways ends with an error") {
+TEST_CASE("a pattern that exceeds the match limit is an error") {
   const Pattern pattern("(?:a+)+b|(?:a|aa|aaa)+c", "test");
   Matcher matcher;
   std::vector<Match> matches;

@@ -42,7 +42,7 @@ TEST_CASE("only_first and only_second truncate that text, and refuse to leave it
   CHECK_THROWS_AS(kept_lengths(2, 30, 20, Truncation::only_first), DataError);
 }
 
-TEST_CASE("without room both texts become empty, whatever the strategy") {
+TEST_CASE("both texts become empty with any strategy if max_length leaves no tokens for them") {
   for (const Truncation truncation :
        {Truncation::longest_first, Truncation::only_first, Truncation::only_second})
     CHECK(kept_lengths(20, 3, 0, truncation) == Lengths{0, 0});

@@ -65,7 +65,7 @@ TEST_CASE("is_normalized agrees with convert on every code point and on pairs wi
   }
 }
 
-TEST_CASE("graphemes end where nothing joins") {
+TEST_CASE("texts are split into graphemes") {
   CHECK(graphemes("ab") == Ends{1, 2});
   CHECK(graphemes("e\u0301x") == Ends{3, 4});
   CHECK(graphemes("\r\n\n") == Ends{2, 3});

@@ -102,7 +102,7 @@ TEST_CASE("a pair has the types 0 and 1, and truncation cuts it") {
   CHECK(left.input_ids == std::vector<std::int32_t>{9, 10});
 }
 
-TEST_CASE("words are encoded one by one, and tokens know their words") {
+TEST_CASE("words are encoded one by one, and word_ids has the word of each token") {
   json file = byte_level();
   const std::vector<std::string> words{"hello", "", "hell o!", "<end>"};
   const Encoding row = load(file).encode_words(words);
@@ -282,7 +282,7 @@ TEST_CASE("a file that is nested very deeply is refused") {
   CHECK_THROWS_AS(Tokenizer::from_pretrained(folder.path()), DataError);
 }
 
-TEST_CASE("parts that make a text longer and longer end with an error") {
+TEST_CASE("steps that lengthen a text beyond the limit are an error") {
   const auto longer = [](const char* type) {
     return json{
         {"type", type}, {"pattern", {{"String", "h"}}}, {"content", std::string(33000, 'h')}};
@@ -312,7 +312,7 @@ TEST_CASE("parts that make a text longer and longer end with an error") {
   }
 }
 
-TEST_CASE("the buffers of a long text and the words of a cache are given back") {
+TEST_CASE("the buffers of a long text are freed, and a full word cache starts over") {
   const Tokenizer tokenizer = load(byte_level());
   std::string text;
   while (text.size() < 1 << 20) text += "hello! ";
@@ -353,7 +353,7 @@ TEST_CASE("an unknown character without an unknown token is an error if the mode
   CHECK_THROWS_AS(load(file).encode("b"), DataError);
 }
 
-TEST_CASE("long texts without a place to split take time in proportion") {
+TEST_CASE("long texts without a place to split take time proportional to their length") {
   json file = byte_level();
   file["pre_tokenizer"]["use_regex"] = false;
   const Tokenizer tokenizer = load(file);

@@ -29,7 +29,7 @@ TEST_CASE("an empty trie has no transitions") {
   CHECK(trie.find("") == Trie::kNone);
 }
 
-TEST_CASE("of equal keys one is found") {
+TEST_CASE("one of several equal keys is found") {
   const std::int32_t found = Trie({"a", "b", "a"}).find("a");
   CHECK((found == 0 || found == 2));
 }

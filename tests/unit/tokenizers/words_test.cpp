@@ -39,7 +39,7 @@ TEST_CASE("ASCII symbols count as punctuation, other symbols do not") {
   CHECK(words("a\u20acb") == Words{{"a\u20acb", 0}});
 }
 
-TEST_CASE("the caller may stop at any word") {
+TEST_CASE("for_each_word stops when the callback returns false") {
   CHECK(words("a b c", 2) == Words{{"a", 0}, {"b", 2}});
   CHECK(words("a.b", 1) == Words{{"a", 0}});
   CHECK(words("..b", 1) == Words{{".", 0}});

@@ -25,8 +25,8 @@ TEST_CASE("curve: a million points are kept as means of neighbours") {
   constexpr int kPoints = 1'000'000;
   for (int i = 0; i < kPoints; ++i) curve.add(i, 2.0 * i);
   const auto points = curve.points();
-  CHECK(points.size() <= Curve::kMost);
-  CHECK(points.size() >= Curve::kMost / 2);
+  CHECK(points.size() <= Curve::kMaxPoints);
+  CHECK(points.size() >= Curve::kMaxPoints / 2);
   double mean = 0;
   for (const CurvePoint& point : points) {
     CHECK(point.y == doctest::Approx(2 * point.x));
@@ -44,7 +44,7 @@ TEST_CASE("curve: values that are not finite are left out") {
   CHECK(draw_curves({{&curve, TextStyle::plain}}, {20, 2}, false).size() == 2);
 }
 
-TEST_CASE("curve: a rising line in ASCII, with its limits") {
+TEST_CASE("curve: a rising line is drawn in ASCII with its limits") {
   Curve curve;
   for (int i = 0; i <= 3; ++i) curve.add(i, i);
   const auto lines = draw_curves({{&curve, TextStyle::first_curve}}, {14, 4}, false);

@@ -46,7 +46,7 @@ bool contains(const std::string& text, const std::string& part) {
 
 }  // namespace
 
-TEST_CASE("dashboard: progress, rates, the roof, memory and ranks") {
+TEST_CASE("dashboard: it shows progress, rates, the share of the roof, memory and ranks") {
   const std::string text = text_of(dashboard_lines(figures_of_a_run(), {100, 30}, false, {}));
   for (const char* const part :
        {"out/sections", "75% | step 300/400 | 1:00, 0:20 left", "epoch 1.50 of 2",
@@ -82,7 +82,7 @@ TEST_CASE("dashboard: messages are shown if the curves have room") {
   CHECK(!contains(text_of(dashboard_lines(figures, {80, 8}, true, {"a warning"})), "a warning"));
 }
 
-TEST_CASE("dashboard: a run without figures") {
+TEST_CASE("dashboard: a run without figures is shown") {
   const std::string text = text_of(dashboard_lines({}, {80, 24}, false, {}));
   CHECK(contains(text, "step 0/0"));
   CHECK(contains(text, "? left"));

@@ -123,7 +123,7 @@ TEST_CASE("histogram: values that are not finite are left out") {
   CHECK(histogram(std::span(&nan, 1)).count == 0);
 }
 
-TEST_CASE("TensorBoardTracker: one event for each value, and a version first") {
+TEST_CASE("TensorBoardTracker: it writes the version first, and then one event for each value") {
   const TemporaryDirectory folder;
   {
     TensorBoardTracker tracker(folder.path());
@@ -152,7 +152,7 @@ TEST_CASE("TensorBoardTracker: one event for each value, and a version first") {
   CHECK(event.integer() == 10);
 }
 
-TEST_CASE("TensorBoardTracker: two in one folder have files of their own") {
+TEST_CASE("TensorBoardTracker: two trackers in one folder write separate files") {
   const TemporaryDirectory folder;
   const TensorBoardTracker first(folder.path()), second(folder.path());
   CHECK(std::distance(std::filesystem::directory_iterator(folder.path()), {}) == 2);
@@ -178,7 +178,8 @@ TEST_CASE("png_of: an image of more than one stored block has every byte") {
   CHECK(png.size() == 8 + 25 + 12 + 2 + 2 * 5 + 300 * 401 + 4 + 12);
 }
 
-TEST_CASE("JsonLinesTracker: one object a line; a value that is not finite is null") {
+TEST_CASE(
+    "JsonLinesTracker: it writes one object per line, and null for a value that is not finite") {
   const TemporaryDirectory folder;
   {
     JsonLinesTracker tracker(folder.path());
@@ -200,7 +201,7 @@ TEST_CASE("JsonLinesTracker: one object a line; a value that is not finite is nu
   CHECK(nlohmann::json::parse(lines[3])["step"] == 20);
 }
 
-TEST_CASE("CsvTracker: a row for each value, and one header") {
+TEST_CASE("CsvTracker: it writes one header, and one row for each value") {
   const TemporaryDirectory folder;
   {
     CsvTracker tracker(folder.path());
@@ -220,7 +221,7 @@ TEST_CASE("CsvTracker: a row for each value, and one header") {
   CHECK(rows[4] == std::vector<std::string>{"20", "train/loss", "0.25"});
 }
 
-TEST_CASE("next_csv_record: quoted line ends, doubled quotes and CR LF") {
+TEST_CASE("next_csv_record: it reads quoted line ends, doubled quotes and CR LF") {
   std::string_view rest = "a,\"b\r\n\"\"c\"\"\",\r\nd";
   CHECK(next_csv_record(rest) == std::vector<std::string>{"a", "b\r\n\"c\"", ""});
   CHECK(next_csv_record(rest) == std::vector<std::string>{"d"});
@@ -247,7 +248,7 @@ TEST_CASE("trackers: a folder that cannot be created is an error, a later failur
   CHECK(logged[0].find("metrics.jsonl") != std::string::npos);
 }
 
-TEST_CASE("make_tracker: names, \"all\" and what is missing") {
+TEST_CASE("make_tracker: it accepts names and \"all\", and refuses missing settings") {
   const TemporaryDirectory folder;
   const TrackerOptions options{.folder = folder.path() / "sst2"};
   for (const std::string name : {"tensorboard", "jsonl", "csv"})

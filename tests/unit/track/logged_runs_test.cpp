@@ -53,7 +53,7 @@ TEST_CASE("read_logged_runs: a folder with several kinds of files is one run") {
   CHECK(runs[1].name == (folder.path() / "metrics.csv").string());
 }
 
-TEST_CASE("read_logged_runs: trainer_state.json of a folder or of its newest checkpoint") {
+TEST_CASE("read_logged_runs: it reads trainer_state.json of a folder or of its newest checkpoint") {
   const TemporaryDirectory folder;
   const auto write = [&](const std::string& name, const std::string& loss) {
     make_directories(folder.path() / name);
@@ -90,7 +90,7 @@ TEST_CASE("read_logged_runs: an incomplete end of a file is left out") {
   }
 }
 
-TEST_CASE("read_logged_runs: what has no values is an error") {
+TEST_CASE("read_logged_runs: a path without values is an error") {
   const TemporaryDirectory folder;
   write_file_atomically(folder.path() / "a.json", "[]");
   write_file_atomically(folder.path() / "a.txt", "");

@@ -65,7 +65,7 @@ std::vector<std::string> lines_of(const std::string& text) {
 
 }  // namespace
 
-TEST_CASE("progress bar: a file gets one line for each tenth of the way") {
+TEST_CASE("progress bar: a file gets one line for each tenth of the total") {
   const Log log;
   {
     ProgressBar bar(1000, {.description = "Training", .unit = "step", .out = log.file});
@@ -118,7 +118,7 @@ TEST_CASE("progress bar: on a terminal it redraws itself and fits the width") {
   }
 }
 
-TEST_CASE("progress bar: a bar that shall not stay is erased") {
+TEST_CASE("progress bar: a bar without the option leave is erased") {
   const Terminal terminal(80);
   ProgressBar bar(2, {.leave = false, .out = terminal.file});
   bar.update(2);

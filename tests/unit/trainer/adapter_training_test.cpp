@@ -88,7 +88,7 @@ TEST_CASE("adapter: a checkpoint has the adapter alone, and resuming continues e
   CHECK(equal(weights_of(*loaded), straight));
 }
 
-TEST_CASE("adapter: a saved adapter replaces a saved model, and the other way round") {
+TEST_CASE("adapter: a saved adapter replaces a saved model, and vice versa") {
   const Folder folder;
   TrainingArguments args = short_run(folder.path);
   args.max_steps = 1;
@@ -157,7 +157,7 @@ TEST_CASE("adapter: two processes train the same adapter as one") {
 }
 
 TEST_CASE("loss only: the Trainer leaves out logits unless something reads them") {
-  struct Watched : BertForMaskedLM {
+  struct LogitsRecordingModel : BertForMaskedLM {
     using BertForMaskedLM::BertForMaskedLM;
     ModelOutput forward(const TensorDict& batch) override {
       ModelOutput out = BertForMaskedLM::forward(batch);
@@ -178,7 +178,7 @@ TEST_CASE("loss only: the Trainer leaves out logits unless something reads them"
     TrainingArguments args = short_run(folder.path);
     args.max_steps = 1;
     change(args);
-    auto model = std::make_shared<Watched>(tiny());
+    auto model = std::make_shared<LogitsRecordingModel>(tiny());
     model->initialize();
     TrainerClass trainer(
         std::shared_ptr<PreTrainedModel>(model), args,

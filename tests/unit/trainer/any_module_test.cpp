@@ -17,13 +17,13 @@
 #include "hasten/process/notebook_launcher.h"
 #include "hasten/trainer/trainer.h"
 #include "unit/code_of.h"
-#include "unit/prepare/forked.h"
+#include "unit/prepare/multiprocess_checks.h"
 #include "unit/trainer/tiny.h"
 
 namespace trainer_any_module_test {
 
 using namespace hasten;
-using namespace hasten::forked;
+using namespace hasten::multiprocess_checks;
 using hasten::tiny_runs::Folder;
 using hasten::tiny_runs::logged;
 using hasten::tiny_runs::short_run;
@@ -140,7 +140,7 @@ std::vector<double> run_plain() {
 
 }  // namespace
 
-TEST_CASE("any module: batches of every type give the numbers of a plain loop") {
+TEST_CASE("any module: batches of every type give the losses of a plain loop") {
   std::vector<double> plain = run_plain();
   const std::vector<double> pairs = run({.train_dataset = TrainerDataset(Pairs()),
                                          .eval_dataset = TrainerDataset(Pairs()),
@@ -195,36 +195,37 @@ TEST_CASE("any module: a loss alone is trained on, evaluated and predicted witho
 namespace {
 
 // Computes its loss itself, from a batch of its own type.
-struct SelfScoring : torch::nn::Module {
-  SelfScoring() : net(register_module("net", std::make_shared<Net>())) {}
+struct LossComputingNet : torch::nn::Module {
+  LossComputingNet() : net(register_module("net", std::make_shared<Net>())) {}
   ModelOutput forward(const Row& batch) { return scored(*net, batch.x, batch.y); }
   std::shared_ptr<Net> net;
 };
 
-struct HeldImpl : Net {};
-TORCH_MODULE(Held);
+struct NetHolderImpl : Net {};
+TORCH_MODULE(NetHolder);
 
 }  // namespace
 
 TEST_CASE("any module: forward may take the batch, and holders and exact types are accepted") {
-  static_assert(ComputesLoss<SelfScoring, Row>);
+  static_assert(ComputesLoss<LossComputingNet, Row>);
   static_assert(ComputesLoss<PreTrainedModel, TensorDict>);
   static_assert(!ComputesLoss<Net, at::Tensor>);
   const Folder folder;
-  Trainer own(std::make_shared<SelfScoring>(), two_epochs(folder.path),
+  Trainer own(std::make_shared<LossComputingNet>(), two_epochs(folder.path),
               {.train_dataset = TrainerDataset(Structs()),
                .labels = [](const Row& batch) { return batch.y; }});
   own.train();
-  Held held;
-  Trainer of_holder(
-      held, two_epochs(folder.path),
-      {.train_dataset = TrainerDataset(Pairs()),
-       .compute_loss = [](Held& net, const Pair& batch) { return loss_of_pair(*net, batch); }});
+  NetHolder holder;
+  Trainer of_holder(holder, two_epochs(folder.path),
+                    {.train_dataset = TrainerDataset(Pairs()),
+                     .compute_loss = [](NetHolder& net, const Pair& batch) {
+                       return loss_of_pair(*net, batch);
+                     }});
   of_holder.train();
   CHECK(logged(own) == logged(of_holder));
 }
 
-TEST_CASE("any module: a run that resumes ends with the bits of one that does not stop") {
+TEST_CASE("any module: a resumed run gives the same bits as an uninterrupted run") {
   const Folder whole, parts;
   const auto trained = [](TrainingArguments args) {
     const auto net = std::make_shared<Net>();
@@ -245,7 +246,7 @@ TEST_CASE("any module: a run that resumes ends with the bits of one that does no
   CHECK(at::equal(trained(args), expected));
 }
 
-TEST_CASE("any module: several processes have the numbers of one") {
+TEST_CASE("any module: several processes log the losses of a single process") {
   const Folder folder;
   const auto trained = [&](std::int64_t batch) {
     TrainingArguments args = two_epochs(folder.path);
@@ -362,7 +363,7 @@ TEST_CASE("steps: a class that derives from Trainer replaces them") {
 
 namespace {
 
-struct Growing : Net {
+struct GrowingNet : Net {
   at::Tensor forward(const at::Tensor& x) {
     if (!scale.defined()) scale = register_parameter("scale", at::ones({}));
     return scale * Net::forward(x);
@@ -410,13 +411,13 @@ TEST_CASE("any module: bad input is an error that names it") {
   CHECK(code_of_run(net, [](Net& net, const Pair& batch) {
           return net.forward(batch.first).sum();
         }) == "trainer.no-logits");
-  CHECK(code_of_run(net, ComputeLoss()) == "trainer.no-compute-loss");
+  CHECK(code_of_run(net, LossFunction()) == "trainer.no-compute-loss");
   CHECK(code_of_run(net, [](Net& net, const Row& batch) { return net.forward(batch.x).sum(); }) ==
         "data.batch-type");
-  CHECK(code_of_run(net, [](Growing& net, const Pair& batch) {
+  CHECK(code_of_run(net, [](GrowingNet& net, const Pair& batch) {
           return net.forward(batch.first).sum();
         }) == "prepare.model-type");
-  CHECK(code_of_run(std::make_shared<Growing>(), [](Growing& net, const Pair& batch) {
+  CHECK(code_of_run(std::make_shared<GrowingNet>(), [](GrowingNet& net, const Pair& batch) {
           return net.forward(batch.first).sum();
         }) == "trainer.parameters-changed");
   CHECK(code_of_run(net, loss_of_pair, 0.1) == "trainer.label-smoothing");

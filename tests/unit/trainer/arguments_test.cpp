@@ -186,7 +186,7 @@ TEST_CASE("neftune_noise_alpha: a module without embeddings is refused") {
 }
 
 TEST_CASE("enable_jit_checkpoint: a run that a signal stops saves at that step, once") {
-  struct Signal : TrainerCallback {
+  struct SignallingCallback : TrainerCallback {
     void on_step_end(const TrainerEvent& event, TrainerControl& control, double) override {
       if (event.state.global_step != 3) return;
       control.should_training_stop = true;
@@ -200,7 +200,7 @@ TEST_CASE("enable_jit_checkpoint: a run that a signal stops saves at that step, 
     const Folder folder;
     TrainingArguments args = arguments(folder);
     args.enable_jit_checkpoint = enabled;
-    const auto signal = std::make_shared<Signal>();
+    const auto signal = std::make_shared<SignallingCallback>();
     Trainer trainer(new_model(), args,
                     {.train_dataset = TrainerDataset(rows(64)),
                      .callbacks = {signal},
@@ -225,7 +225,7 @@ TEST_CASE("stop_on_nonfinite_loss: the run ends before the optimizer steps with 
     }
     int calls = 0;
   };
-  struct KeepWeights : TrainerCallback {
+  struct WeightRecorder : TrainerCallback {
     void on_step_end(const TrainerEvent& event, TrainerControl&, double) override {
       weights.clear();
       for (const at::Tensor& each : event.model.parameters())
@@ -237,16 +237,16 @@ TEST_CASE("stop_on_nonfinite_loss: the run ends before the optimizer steps with 
   };
   const auto model = std::make_shared<BadBatch>(tiny());
   model->initialize();
-  const auto keep = std::make_shared<KeepWeights>();
+  const auto recorder = std::make_shared<WeightRecorder>();
   Trainer trainer(model, args,
                   {.train_dataset = TrainerDataset(rows(32)),
-                   .callbacks = {keep},
+                   .callbacks = {recorder},
                    .log_sink = [](std::string_view) {}});
   CHECK(code_of([&] { trainer.train(); }) == "trainer.nonfinite-loss");
-  CHECK(keep->steps == 2);
+  CHECK(recorder->steps == 2);
   const std::vector<at::Tensor> now = model->parameters();
-  REQUIRE(now.size() == keep->weights.size());
-  for (std::size_t i = 0; i < now.size(); ++i) CHECK(at::equal(now[i], keep->weights[i]));
+  REQUIRE(now.size() == recorder->weights.size());
+  for (std::size_t i = 0; i < now.size(); ++i) CHECK(at::equal(now[i], recorder->weights[i]));
 }
 
 }  // namespace trainer_arguments_test

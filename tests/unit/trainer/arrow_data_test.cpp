@@ -79,7 +79,7 @@ class ArrowTask {
   TemporaryDirectory folder_;
 };
 
-bool are(const at::Tensor& tensor, std::vector<std::int64_t> expected) {
+bool has_values(const at::Tensor& tensor, std::vector<std::int64_t> expected) {
   return at::equal(tensor.flatten(), at::tensor(expected, at::kLong));
 }
 
@@ -90,8 +90,8 @@ TEST_CASE("arrow data: texts are tokenized, and classes keep their numbers") {
   ArrowTask task(TrainTask::text_classification);
   task.options.data = arrow_path("texts");
   const TensorDict batch = task.train();
-  CHECK(are(batch.at("input_ids"), {2, 5, 6, 3, 2, 7, 3, 0, 2, 5, 3, 0}));
-  CHECK(are(batch.at("labels"), {1, 0, 1}));
+  CHECK(has_values(batch.at("input_ids"), {2, 5, 6, 3, 2, 7, 3, 0, 2, 5, 3, 0}));
+  CHECK(has_values(batch.at("labels"), {1, 0, 1}));
   CHECK(task.class_names() == Names{"zebra", "ant"});  // sorted names would begin with ant
   // A row with the class -1 has no label.
   task.options.data = arrow_path("unlabelled.parquet");
@@ -104,8 +104,8 @@ TEST_CASE("arrow data: words have the tags of their lists") {
   ArrowTask task(TrainTask::token_classification);
   task.options.data = arrow_path("words.parquet");
   const TensorDict batch = task.train();
-  CHECK(are(batch.at("input_ids"), {2, 5, 6, 3, 2, 7, 3, 0}));
-  CHECK(are(batch.at("labels"), {-100, 1, 0, -100, -100, 0, -100, -100}));
+  CHECK(has_values(batch.at("input_ids"), {2, 5, 6, 3, 2, 7, 3, 0}));
+  CHECK(has_values(batch.at("labels"), {-100, 1, 0, -100, -100, 0, -100, -100}));
   CHECK(task.class_names() == Names{"O", "B"});
 }
 
@@ -114,9 +114,9 @@ TEST_CASE("arrow data: rows of ids stay as they are, and are padded batch by bat
   ArrowTask task(TrainTask::text_classification);
   task.options.data = arrow_path("ids");
   TensorDict batch = task.train();
-  CHECK(are(batch.at("input_ids"), {2, 5, 3, 0, 2, 6, 7, 3}));
-  CHECK(are(batch.at("attention_mask"), {1, 1, 1, 0, 1, 1, 1, 1}));
-  CHECK(are(batch.at("labels"), {0, 1}));
+  CHECK(has_values(batch.at("input_ids"), {2, 5, 3, 0, 2, 6, 7, 3}));
+  CHECK(has_values(batch.at("attention_mask"), {1, 1, 1, 0, 1, 1, 1, 1}));
+  CHECK(has_values(batch.at("labels"), {0, 1}));
   CHECK(task.class_names() == Names{"no", "yes"});
   task.options.num_labels = 1;  // a regression uses the numbers
   CHECK((task.train().at("labels").scalar_type() == at::kFloat));
@@ -127,7 +127,7 @@ TEST_CASE("arrow data: rows of ids stay as they are, and are padded batch by bat
   batch = masked.train();
   // "label" is a class of the row. The labels of its tokens come from hasten's masking.
   CHECK(batch.at("labels").sizes() == batch.at("input_ids").sizes());
-  CHECK(are(batch.at("labels").masked_select(batch.at("labels").ne(-100)), {5, 6, 7}));
+  CHECK(has_values(batch.at("labels").masked_select(batch.at("labels").ne(-100)), {5, 6, 7}));
 }
 
 TEST_CASE("arrow data: ids that the model does not have are refused with their row") {

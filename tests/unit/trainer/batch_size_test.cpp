@@ -12,17 +12,17 @@
 #include "hasten/base/error.h"
 #include "hasten/process/notebook_launcher.h"
 #include "unit/code_of.h"
-#include "unit/prepare/forked.h"
+#include "unit/prepare/multiprocess_checks.h"
 
 namespace trainer_batch_size_test {
 
 using namespace hasten;
-using namespace hasten::forked;
+using namespace hasten::multiprocess_checks;
 
 namespace {
 
 // A trial that fits up to this many rows.
-auto up_to(std::int64_t most, std::vector<std::int64_t>* tried = nullptr) {
+auto trial_fitting(std::int64_t most, std::vector<std::int64_t>* tried = nullptr) {
   return [=](std::int64_t rows) {
     if (tried != nullptr) tried->push_back(rows);
     TORCH_CHECK_WITH(OutOfMemoryError, rows <= most, "CUDA out of memory");
@@ -34,19 +34,20 @@ auto up_to(std::int64_t most, std::vector<std::int64_t>* tried = nullptr) {
 TEST_CASE("batch size: it is halved until it fits, and a step keeps its rows") {
   std::vector<std::int64_t> tried;
   const BatchSize found = find_executable_batch_size(
-      Group::single(), {.rows = 24, .accumulation = 2}, up_to(5, &tried));
+      Group::single(), {.rows = 24, .accumulation = 2}, trial_fitting(5, &tried));
   CHECK(tried == std::vector<std::int64_t>{24, 12, 6, 3});
   CHECK(found.rows == 3);
   CHECK(found.accumulation == 16);
   // Half of 7 does not divide the rows of a step.
-  const BatchSize odd = find_executable_batch_size(Group::single(), {.rows = 7}, up_to(6));
+  const BatchSize odd = find_executable_batch_size(Group::single(), {.rows = 7}, trial_fitting(6));
   CHECK(odd.rows * odd.accumulation == 7);
-  CHECK(find_executable_batch_size(Group::single(), {.rows = 8}, up_to(8)).rows == 8);
+  CHECK(find_executable_batch_size(Group::single(), {.rows = 8}, trial_fitting(8)).rows == 8);
 }
 
 TEST_CASE("batch size: the floor, wrong numbers and other errors are reported") {
   const auto code = [](const BatchSize& start, std::int64_t most) {
-    return code_of([&] { find_executable_batch_size(Group::single(), start, up_to(most)); });
+    return code_of(
+        [&] { find_executable_batch_size(Group::single(), start, trial_fitting(most)); });
   };
   CHECK(code({.rows = 8}, 0) == "trainer.batch-size-floor");
   CHECK(code({.rows = 8, .floor = 3}, 2) == "trainer.batch-size-floor");
@@ -68,15 +69,16 @@ TEST_CASE("batch size: all processes agree on what fits in the one with the leas
       [] {
         const Accelerator accelerator({.cpu = true});
         const Group& group = accelerator.group();
-        const BatchSize found =
-            find_executable_batch_size(group, {.rows = 16}, up_to(group.rank() == 1 ? 4 : 100));
+        const BatchSize found = find_executable_batch_size(
+            group, {.rows = 16}, trial_fitting(group.rank() == 1 ? 4 : 100));
         require(found.rows == 4 && found.accumulation == 4, "another batch");
         const auto code = code_of([&] {
-          find_executable_batch_size(group, {.rows = 16}, up_to(group.rank() == 0 ? 0 : 100));
+          find_executable_batch_size(group, {.rows = 16},
+                                     trial_fitting(group.rank() == 0 ? 0 : 100));
         });
         require(code == "trainer.batch-size-floor", code);
         const auto other = code_of([&] {
-          find_executable_batch_size(group, {.rows = group.rank() == 2 ? 8 : 16}, up_to(4));
+          find_executable_batch_size(group, {.rows = group.rank() == 2 ? 8 : 16}, trial_fitting(4));
         });
         require(other == "trainer.batch-size", other);
       },

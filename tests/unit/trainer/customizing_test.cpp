@@ -33,7 +33,7 @@ struct NumberModel : PreTrainedModel {
     layer = register_module("layer", torch::nn::Linear(6, 6));
   }
   ModelOutput forward(const TensorDict& batch) override {
-    const at::Tensor in = take(batch, "pixels"), out = layer->forward(in);
+    const at::Tensor in = tensor_at(batch, "pixels"), out = layer->forward(in);
     const auto labels = batch.find("labels");
     return {.loss = labels == batch.end()
                         ? (out - in).square().mean()
@@ -47,7 +47,7 @@ struct NumberModel : PreTrainedModel {
   void initialize(const std::vector<std::string>*) override {}
   std::optional<double> floating_point_ops(const TensorDict& batch) const override {
     if (!counts_itself) return PreTrainedModel::floating_point_ops(batch);
-    return 100.0 * static_cast<double>(take(batch, "pixels").size(0));
+    return 100.0 * static_cast<double>(tensor_at(batch, "pixels").size(0));
   }
   torch::nn::Linear layer = nullptr;
   bool counts_itself;
@@ -69,7 +69,7 @@ TrainingArguments few_steps(const fs::path& folder) {
 
 }  // namespace
 
-TEST_CASE("own model: batches without input_ids are trained on, scored and predicted") {
+TEST_CASE("custom model: batches without input_ids are trained on, scored and predicted") {
   for (const bool labelled : {true, false}) {
     CAPTURE(labelled);
     const tiny_runs::Folder folder;
@@ -101,7 +101,7 @@ TEST_CASE("own model: batches without input_ids are trained on, scored and predi
   }
 }
 
-TEST_CASE("own model: it may report itself how many operations a batch takes") {
+TEST_CASE("custom model: it may report the operations of a batch") {
   const tiny_runs::Folder folder;
   Trainer trainer(std::make_shared<NumberModel>(/*counts_itself=*/true), few_steps(folder.path),
                   {.train_dataset = TrainerDataset(numbers(11, true))});
@@ -190,7 +190,7 @@ TEST_CASE("eval_accumulation_steps: predictions stay on their device for that ma
   const auto on_meta = [](PredictionBuffer& buffer, int batches) {
     for (int i = 0; i < batches; ++i) buffer.add(at::zeros({2}));
     std::vector<bool> moved;
-    for (const at::Tensor& each : buffer.held()) moved.push_back(each.is_meta());
+    for (const at::Tensor& each : buffer.tensors()) moved.push_back(each.is_meta());
     return moved;
   };
   PredictionBuffer two(2, at::kMeta), all(std::nullopt, at::kMeta);

@@ -14,13 +14,13 @@
 #include "hasten/process/notebook_launcher.h"
 #include "hasten/trainer/trainer.h"
 #include "unit/code_of.h"
-#include "unit/prepare/forked.h"
+#include "unit/prepare/multiprocess_checks.h"
 #include "unit/trainer/tiny.h"
 
-namespace trainer_together_test {
+namespace trainer_distributed_trainer_test {
 
 using namespace hasten;
-using namespace hasten::forked;
+using namespace hasten::multiprocess_checks;
 using namespace hasten::tiny_runs;
 namespace fs = std::filesystem;
 
@@ -267,7 +267,7 @@ TEST_CASE("distributed trainer: a metric that is a mean of each process is refus
       {.num_processes = 2});
 }
 
-TEST_CASE("distributed trainer: the options of the exchange of gradients change no number") {
+TEST_CASE("distributed trainer: the options of the gradient exchange change no result") {
   const Folder folder;
   notebook_launcher(
       [&] {
@@ -298,10 +298,10 @@ namespace {
 
 enum class Pass { forward, backward };
 
-// Runs out of memory in training batches with more than `fits` rows, after `works` such calls. In
-// the backward pass, this happens when the later layers have their gradients.
-struct ShortOfMemory : BertForSequenceClassification {
-  ShortOfMemory(const BertConfig& config, Pass pass)
+// Runs out of memory in training batches with more than `fits` rows, after `fails_after` such
+// calls. In the backward pass, this happens when the later layers have their gradients.
+struct LimitedMemoryModel : BertForSequenceClassification {
+  LimitedMemoryModel(const BertConfig& config, Pass pass)
       : BertForSequenceClassification(config), pass(pass) {
     parameters().front().register_hook([this](const at::Tensor& gradient) {
       TORCH_CHECK_WITH(OutOfMemoryError, !fails_backward, "tried to allocate too much");
@@ -309,27 +309,29 @@ struct ShortOfMemory : BertForSequenceClassification {
     });
   }
   ModelOutput forward(const TensorDict& batch) override {
-    const bool fails = batch.at("input_ids").size(0) > fits && is_training() && ++calls > works;
+    const bool fails =
+        batch.at("input_ids").size(0) > fits && is_training() && ++calls > fails_after;
     TORCH_CHECK_WITH(OutOfMemoryError, !fails || pass == Pass::backward, "tried to allocate much");
     fails_backward = fails;
     return BertForSequenceClassification::forward(batch);
   }
   Pass pass;
-  std::int64_t fits = 1000, works = 0, calls = 0;
+  std::int64_t fits = 1000, fails_after = 0, calls = 0;
   bool fails_backward = false;
 };
 
-std::shared_ptr<ShortOfMemory> short_of_memory(Pass pass, std::int64_t fits, std::int64_t works) {
+std::shared_ptr<LimitedMemoryModel> limited_memory_model(Pass pass, std::int64_t fits,
+                                                         std::int64_t fails_after) {
   torch::manual_seed(7);
-  auto model = std::make_shared<ShortOfMemory>(tiny(kNoDropout), pass);
+  auto model = std::make_shared<LimitedMemoryModel>(tiny(kNoDropout), pass);
   model->initialize();
   model->fits = fits;
-  model->works = works;
+  model->fails_after = fails_after;
   return model;
 }
 
 // 50 rows in steps of 16 of two processes: the last step of an epoch has two rows.
-TrainingArguments searching(const fs::path& folder) {
+TrainingArguments search_arguments(const fs::path& folder) {
   TrainingArguments args = short_run(folder, 4);
   args.gradient_accumulation_steps = 2;
   args.num_train_epochs = 2;
@@ -344,25 +346,27 @@ TEST_CASE("distributed trainer: auto_find_batch_size: all take smaller batches i
   const Folder folder;
   notebook_launcher(
       [&] {
-        Trainer whole(new_model(kNoDropout), searching(folder.path),
+        Trainer whole(new_model(kNoDropout), search_arguments(folder.path),
                       {.train_dataset = TrainerDataset(rows(50))});
         whole.train();
         for (const Pass pass : {Pass::forward, Pass::backward}) {
           // Memory runs out at once, in the middle of a window, and in the second epoch after the
           // checkpoint of step 4.
-          for (const std::int64_t works : {0, 3, 6}) {
-            TrainingArguments args = searching(folder.path / str(static_cast<int>(pass), works));
+          for (const std::int64_t fails_after : {0, 3, 6}) {
+            TrainingArguments args =
+                search_arguments(folder.path / str(static_cast<int>(pass), fails_after));
             args.auto_find_batch_size = true;
             args.save_strategy = SaveStrategy::steps;
             args.save_steps = 2;
             const bool is_short = !whole.is_world_process_zero();
-            const auto model = short_of_memory(pass, is_short ? 2 : 1000, works);
+            const auto model = limited_memory_model(pass, is_short ? 2 : 1000, fails_after);
             Trainer trainer(
                 model, args,
                 {.train_dataset = TrainerDataset(rows(50)), .log_sink = [](std::string_view) {}});
             const TrainOutput out = trainer.train();
-            const std::string place = str("pass ", static_cast<int>(pass), ", works ", works, ": ");
-            require(out.steps == (works == 6 ? 4 : 8), str(place, out.steps, " steps"));
+            const std::string place =
+                str("pass ", static_cast<int>(pass), ", fails_after ", fails_after, ": ");
+            require(out.steps == (fails_after == 6 ? 4 : 8), str(place, out.steps, " steps"));
             require(trainer.args().per_device_train_batch_size == 2, place + "other batches");
             require(trainer.args().gradient_accumulation_steps == 4, place + "other windows");
             const auto losses = logged(trainer), expected = logged(whole);
@@ -379,9 +383,9 @@ TEST_CASE("distributed trainer: auto_find_batch_size: one row that does not fit 
   const Folder folder;
   notebook_launcher(
       [&] {
-        TrainingArguments args = searching(folder.path);
+        TrainingArguments args = search_arguments(folder.path);
         args.auto_find_batch_size = true;
-        const auto model = short_of_memory(Pass::forward, 1000, 0);
+        const auto model = limited_memory_model(Pass::forward, 1000, 0);
         Trainer trainer(
             model, args,
             {.train_dataset = TrainerDataset(rows(50)), .log_sink = [](std::string_view) {}});
@@ -400,4 +404,4 @@ TEST_CASE("distributed trainer: auto_find_batch_size: one row that does not fit 
       {.num_processes = 2});
 }
 
-}  // namespace trainer_together_test
+}  // namespace trainer_distributed_trainer_test

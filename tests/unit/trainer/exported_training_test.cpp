@@ -14,13 +14,13 @@
 #include "hasten/trainer/trainer.h"
 #include "trainer/exported_rows.h"
 #include "unit/code_of.h"
-#include "unit/prepare/forked.h"
+#include "unit/prepare/multiprocess_checks.h"
 #include "unit/trainer/tiny.h"
 
 namespace trainer_exported_training_test {
 
 using namespace hasten;
-using namespace hasten::forked;
+using namespace hasten::multiprocess_checks;
 using hasten::tiny_runs::Folder;
 using hasten::tiny_runs::logged;
 using hasten::tiny_runs::short_run;
@@ -250,9 +250,9 @@ TEST_CASE("exported training: two processes train like one") {
 TEST_CASE("exported training: a program without a loss needs logits of rows and classes") {
   CHECK(static_cast<bool>(loss_for(load("mlp")->parts())));
   CHECK_FALSE(static_cast<bool>(loss_for(load("transformer")->parts())));
-  CHECK(row_classes(load("mlp")->parts()) == 3);
-  CHECK(row_classes(load("transformer")->parts()) == 3);
-  CHECK_FALSE(row_classes(load("tied")->parts()).has_value());
+  CHECK(num_row_classes(load("mlp")->parts()) == 3);
+  CHECK(num_row_classes(load("transformer")->parts()) == 3);
+  CHECK_FALSE(num_row_classes(load("tied")->parts()).has_value());
 }
 
 }  // namespace trainer_exported_training_test

@@ -12,12 +12,12 @@
 #include "hasten/accelerator.h"
 #include "hasten/process/notebook_launcher.h"
 #include "unit/device/operator_graphs.h"
-#include "unit/prepare/forked.h"
+#include "unit/prepare/multiprocess_checks.h"
 
 namespace trainer_loss_record_test {
 
 using namespace hasten;
-using namespace hasten::forked;
+using namespace hasten::multiprocess_checks;
 
 namespace {
 
@@ -30,18 +30,19 @@ void run_four_steps(LossReading reading, double bad) {
       [&] {
         Accelerator accelerator({.cpu = true});
         const Group& group = accelerator.group();
-        std::vector<LossRecord::Nonfinite> reported;
-        LossRecord losses({}, group, at::kCPU, reading,
-                          [&](const LossRecord::Nonfinite& each) { reported.push_back(each); });
+        std::vector<LossRecord::NonfiniteLosses> reported;
+        LossRecord losses(
+            {}, group, at::kCPU, reading,
+            [&](const LossRecord::NonfiniteLosses& each) { reported.push_back(each); });
         for (std::int64_t step = 1; step <= 4; ++step) {
           double loss = static_cast<double>(step + group.rank());
           if (group.rank() == 0 && step == 2) loss = bad;
           if (group.rank() == 1 && step == 4) loss = std::nan("");
           losses.add(at::scalar_tensor(loss), 2);
-          const at::Tensor sum = group.reduce(at::scalar_tensor(losses.of_step(), at::kDouble));
+          const at::Tensor sum = group.reduce(at::scalar_tensor(losses.step_sum(), at::kDouble));
           losses.close({.loss = sum.item<double>(), .items = 4}, step);
         }
-        const LossRecord::Logged logged = losses.take_since_log(4);
+        const LossRecord::LoggedLosses logged = losses.take_since_log(4);
         require(logged.nonfinite == 2, str(logged.nonfinite, " steps are not finite"));
         // The mean of the finite steps 1 and 3 is (1.5 + 3.5) / 2.
         require(std::abs(logged.loss - 2.5) < 1e-6, str("the mean is ", logged.loss));
@@ -57,7 +58,7 @@ Group own_group() { return Accelerator({.cpu = true}).group(); }
 struct Run {
   explicit Run(LossReading reading, const TrainingArguments& args = {})
       : losses(args, own_group(), at::kCPU, reading,
-               [this](const LossRecord::Nonfinite& each) { reported.push_back(each); }) {}
+               [this](const LossRecord::NonfiniteLosses& each) { reported.push_back(each); }) {}
 
   // Adds a step. `items_of_losses` has the loss and the number of items of each micro-batch.
   void step(std::int64_t number, const std::vector<std::pair<double, double>>& items_of_losses) {
@@ -66,10 +67,10 @@ struct Run {
       losses.add(at::scalar_tensor(loss), of_loss);
       items += of_loss;
     }
-    losses.close({.loss = losses.of_step(), .items = items}, number);
+    losses.close({.loss = losses.step_sum(), .items = items}, number);
   }
 
-  std::vector<LossRecord::Nonfinite> reported;
+  std::vector<LossRecord::NonfiniteLosses> reported;
   LossRecord losses;
 };
 
@@ -85,7 +86,7 @@ std::vector<double> figures_of(LossReading reading, bool filter) {
       out.insert(out.end(), {position.since_log.sum, double(position.since_log.nonfinite)});
     }
     if (step % 4 == 0) {
-      const LossRecord::Logged logged = run.losses.take_since_log(step, DeferredScalar(step));
+      const LossRecord::LoggedLosses logged = run.losses.take_since_log(step, DeferredScalar(step));
       out.insert(out.end(), {logged.loss, double(logged.nonfinite), logged.grad_norm});
       out.push_back(run.losses.latest());
     }
@@ -107,7 +108,7 @@ TEST_CASE("loss record: a step's loss is not finite if one process's share is no
   }
 }
 
-TEST_CASE("loss record: numbers are the same to the last bit, whenever they are read") {
+TEST_CASE("loss record: losses have the same bits, whenever they are read") {
   for (const bool filter : {true, false}) {
     CAPTURE(filter);
     const std::vector<double> expected = figures_of(LossReading::each_batch, filter);
@@ -162,19 +163,19 @@ TEST_CASE("loss record: the link of a step needs its own loss, which is read for
 
 TEST_CASE("loss record: a run without logs takes no more memory, and counts every step") {
   Run run(LossReading::at_logs);
-  const std::int64_t steps = 2 * StepSums::kSteps + 7;
+  const std::int64_t steps = 2 * StepSums::kCapacity + 7;
   std::int64_t bytes = 0;
   for (const at::Tensor& each : run.losses.on_device()) bytes += std::int64_t(each.nbytes());
   for (std::int64_t step = 1; step <= steps; ++step) run.step(step, {{double(step), 2}});
   std::int64_t later = 0;
   for (const at::Tensor& each : run.losses.on_device()) later += std::int64_t(each.nbytes());
   CHECK(later == bytes);
-  CHECK(run.losses.latest() == 2 * StepSums::kSteps);
+  CHECK(run.losses.latest() == 2 * StepSums::kCapacity);
   CHECK(run.losses.mean() == doctest::Approx((double(steps) + 1) / 2));
 }
 
 TEST_CASE("step sums: all kinds keep the steps in order and the open one") {
-  for (const auto& make : {make_step_sums, make_repeated_step_sums, make_compiled_step_sums}) {
+  for (const auto& make : {make_step_sums, make_graph_step_sums, make_compiled_step_sums}) {
     const auto sums = make(at::kCPU);
     for (const double loss : {1.0, 2.0, 3.0}) {
       sums->add(at::scalar_tensor(loss), at::scalar_tensor(2.0, at::kDouble));
@@ -182,15 +183,15 @@ TEST_CASE("step sums: all kinds keep the steps in order and the open one") {
       sums->close();
     }
     sums->add(at::scalar_tensor(7.0), 1);
-    const StepSums::Taken taken = sums->take(DeferredScalar(at::scalar_tensor(0.5)));
-    CHECK(taken.of_steps == std::vector<double>{3, 6, 9});
-    CHECK(taken.also == 0.5);
+    const StepSums::Result taken = sums->take(DeferredScalar(at::scalar_tensor(0.5)));
+    CHECK(taken.sums == std::vector<double>{3, 6, 9});
+    CHECK(taken.extra == 0.5);
     CHECK(sums->open() == 7);
-    CHECK(sums->take(4.0).also == 4);
-    CHECK(sums->take({}).of_steps.empty());
+    CHECK(sums->take(4.0).extra == 4);
+    CHECK(sums->take({}).sums.empty());
     sums->set_open(0.25);
     sums->close();
-    CHECK(sums->take({}).of_steps == std::vector<double>{0.25});
+    CHECK(sums->take({}).sums == std::vector<double>{0.25});
     CHECK(sums->open() == 0);
   }
 }
@@ -198,7 +199,7 @@ TEST_CASE("step sums: all kinds keep the steps in order and the open one") {
 TEST_CASE("step sums: a graph adds to the open step after any number of steps") {
   operator_graphs::Counts counts;
   operator_graphs::OperatorRecorder recorder(counts);
-  const auto sums = make_repeated_step_sums(at::kCPU);
+  const auto sums = make_graph_step_sums(at::kCPU);
   const at::Tensor loss = at::zeros({}), items = at::zeros({}, at::kDouble);
   const GraphRecorder::Recording made = recorder.record([&] { sums->add(loss, items); });
   REQUIRE_MESSAGE(made.graph, made.failure);
@@ -211,18 +212,18 @@ TEST_CASE("step sums: a graph adds to the open step after any number of steps") 
     }
     CHECK(sums->open() == 3 * step);
     if (step == 3) {  // reading inside a step keeps the sum of that step
-      CHECK(sums->take({}).of_steps == expected);
+      CHECK(sums->take({}).sums == expected);
       expected.clear();
       CHECK(sums->open() == 9);
     }
     sums->close();
     expected.push_back(3 * step);
   }
-  CHECK(sums->take({}).of_steps == expected);
+  CHECK(sums->take({}).sums == expected);
 }
 
 TEST_CASE("loss reading: a device that reads late reads each step where its loss is used") {
-  const DeviceTraits late{.reads_scalars_late = true}, plain{};
+  const DeviceTraits late{.defers_scalar_reads = true}, plain{};
   TrainingArguments args, strict;
   strict.stop_on_nonfinite_loss = true;
   CHECK((loss_reading(plain, strict, true) == LossReading::each_batch));

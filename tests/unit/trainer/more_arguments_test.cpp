@@ -60,7 +60,7 @@ std::vector<std::int64_t> steps_of(const Trainer& trainer, const char* key) {
 
 }  // namespace
 
-TEST_CASE("arguments: workers and pinned memory change no number") {
+TEST_CASE("arguments: workers and pinned memory change no result") {
   const Folder folder;
   TrainingArguments args = six_steps(folder);
   const TensorDict expected = trained(args);
@@ -73,7 +73,7 @@ TEST_CASE("arguments: workers and pinned memory change no number") {
   CHECK(are_equal(trained(args), expected));
 }
 
-TEST_CASE("arguments: eval_delay, logging_first_step") {
+TEST_CASE("arguments: eval_delay delays evaluations, and logging_first_step logs step 1") {
   const Folder folder;
   TrainingArguments args = six_steps(folder);
   args.eval_strategy = IntervalStrategy::steps;
@@ -127,7 +127,7 @@ TEST_CASE("arguments: logging_nan_inf_filter leaves losses that are not finite o
   }
 }
 
-TEST_CASE("arguments: anatomy_steps") {
+TEST_CASE("arguments: anatomy_steps sets the number of recorded steps") {
   const Folder folder;
   TrainingArguments args = six_steps(folder);
   args.anatomy = "text";
@@ -150,7 +150,7 @@ TEST_CASE("arguments: bf16_full_eval evaluates in 16 bits") {
   CHECK(rounded == doctest::Approx(exact).epsilon(0.02));
 }
 
-TEST_CASE("arguments: full_determinism") {
+TEST_CASE("arguments: full_determinism turns on deterministic algorithms") {
   const Folder folder;
   TrainingArguments args = six_steps(folder);
   args.full_determinism = true;

@@ -74,7 +74,7 @@ void check_resumes(const TrainingArguments& given) {
 
 }  // namespace
 
-TEST_CASE("optimizers: a resumed run ends with the bits of an uninterrupted one") {
+TEST_CASE("optimizers: a resumed run gives the same bits as an uninterrupted one") {
   const std::map<OptimizerName, Kwargs> optim_args = {
       {OptimizerName::sgd, {{"momentum", 0.9}}},
       {OptimizerName::adafactor, {{"beta1", 0.9}}},
@@ -136,7 +136,7 @@ TEST_CASE("optimizers: steps in the backward pass and states in host memory chan
   check_resumes(args);
 }
 
-TEST_CASE("optimizers: a checkpoint of one does not continue as another") {
+TEST_CASE("optimizers: a checkpoint does not resume with another optimizer") {
   const Folder folder;
   TrainingArguments args = arguments(folder);
   args.optim = OptimizerName::lion_32bit;
@@ -148,8 +148,8 @@ TEST_CASE("optimizers: a checkpoint of one does not continue as another") {
 }
 
 TEST_CASE("optimizers: schedule-free runs evaluate and save the mean, and train other weights") {
-  struct Watch : TrainerCallback {
-    explicit Watch(PreTrainedModel& watched) : model(watched) {}
+  struct WeightRecorder : TrainerCallback {
+    explicit WeightRecorder(PreTrainedModel& watched) : model(watched) {}
     void on_pre_optimizer_step(const TrainerEvent&, TrainerControl&) override {
       trained = copy_of(model);
     }
@@ -169,20 +169,20 @@ TEST_CASE("optimizers: schedule-free runs evaluate and save the mean, and train 
     args.eval_strategy = IntervalStrategy::steps;
     args.eval_steps = 4;
     const auto model = new_model();
-    const auto watch = std::make_shared<Watch>(*model);
+    const auto recorder = std::make_shared<WeightRecorder>(*model);
     TrainerParts given = parts();
-    given.callbacks = {watch};
+    given.callbacks = {recorder};
     Trainer trainer(model, args, std::move(given));
     trainer.train();
     // An evaluation uses the weights in the checkpoint of its step, and the run ends with the
     // weights in the last checkpoint.
     CHECK(equal(*model, load_safetensors(folder.path / "checkpoint-8/model.safetensors")));
     const TensorDict saved = load_safetensors(folder.path / "checkpoint-4/model.safetensors");
-    for (const auto& [name, tensor] : watch->evaluated) {
+    for (const auto& [name, tensor] : recorder->evaluated) {
       CAPTURE(name);
       CHECK(at::equal(tensor, saved.at(name)));
     }
-    CHECK_FALSE(at::allclose(watch->trained.at("classifier.weight"),
+    CHECK_FALSE(at::allclose(recorder->trained.at("classifier.weight"),
                              model->state_dict().at("classifier.weight"), 1e-5, 1e-6));
   }
 }

@@ -13,13 +13,13 @@
 #include "hasten/process/notebook_launcher.h"
 #include "hasten/trainer/trainer.h"
 #include "unit/data/error_of.h"
-#include "unit/prepare/forked.h"
+#include "unit/prepare/multiprocess_checks.h"
 #include "unit/trainer/tiny.h"
 
 namespace trainer_outputs_test {
 
 using namespace hasten;
-using namespace hasten::forked;
+using namespace hasten::multiprocess_checks;
 using namespace hasten::tiny_runs;
 
 namespace {
@@ -116,7 +116,7 @@ TEST_CASE("trainer outputs: ignore_keys leaves outputs out") {
 }
 
 TEST_CASE("trainer outputs: train() leaves outputs out of its evaluations") {
-  struct Names : EvalMetric {
+  struct OutputNamesMetric : EvalMetric {
     void reset() override {}
     void add(const at::Tensor&, const at::Tensor&) override {}
     void add_outputs(const EvalPrediction& batch) override {
@@ -131,7 +131,7 @@ TEST_CASE("trainer outputs: train() leaves outputs out of its evaluations") {
   args.eval_strategy = IntervalStrategy::epoch;
   const auto model = std::make_shared<SpanFinder>();
   model->has_logits = true;
-  const auto metric = std::make_shared<Names>();
+  const auto metric = std::make_shared<OutputNamesMetric>();
   Trainer trainer(model, args,
                   {.train_dataset = TrainerDataset(spans(8)),
                    .eval_dataset = TrainerDataset(spans(4)),
@@ -143,7 +143,7 @@ TEST_CASE("trainer outputs: train() leaves outputs out of its evaluations") {
   CHECK(logged(trainer).size() == 3);  // the labels of both columns give a loss
 }
 
-TEST_CASE("trainer outputs: labels count only if each column is there") {
+TEST_CASE("trainer outputs: labels are used only if every label column is present") {
   const Folder folder;
   Trainer trainer(std::make_shared<SpanFinder>(), span_arguments(folder),
                   {.compute_metrics = exact_match()});
@@ -212,7 +212,7 @@ TEST_CASE("trainer outputs: evaluate and predict score a language model alike") 
   CHECK(at::equal(predicted.label_ids, ids));
 }
 
-TEST_CASE("trainer outputs: processes predict the rows of all") {
+TEST_CASE("trainer outputs: every process gets the predictions of all rows") {
   const Folder folder;
   TrainingArguments args = span_arguments(folder);
   const ColumnDataset data = spans(11);

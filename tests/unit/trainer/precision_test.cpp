@@ -15,7 +15,7 @@
 #include "hasten/process/notebook_launcher.h"
 #include "hasten/trainer/trainer.h"
 #include "unit/code_of.h"
-#include "unit/prepare/forked.h"
+#include "unit/prepare/multiprocess_checks.h"
 #include "unit/trainer/tiny.h"
 
 namespace trainer_precision_test {
@@ -50,7 +50,7 @@ ModelOutput large_loss(PreTrainedModel& model, TensorDict& batch) {
 }
 
 Trained train(const TrainingArguments& args, const ColumnDataset& data = rows(20),
-              ComputeLoss loss = {}) {
+              LossFunction loss = {}) {
   Trained run;
   const auto model = new_model();
   Trainer trainer(model, args,
@@ -96,7 +96,7 @@ TEST_CASE("precision: steps that overflow are counted, and the schedule waits fo
   const Folder folder;
   TrainingArguments args = ten_steps(folder.path, &use_fp16);
   args.lr_scheduler_type = SchedulerType::linear;
-  const Trained run = train(args, rows(20), ComputeLoss(&large_loss<64>));
+  const Trained run = train(args, rows(20), LossFunction(&large_loss<64>));
   REQUIRE(run.out.metrics.contains("skipped_steps"));
   const double skipped = run.out.metrics.at("skipped_steps");
   CHECK(skipped > 0);
@@ -120,7 +120,7 @@ TEST_CASE("precision: a run that stops and continues gives the same bits") {
     args.gradient_accumulation_steps = each.accumulation;
     args.save_strategy = SaveStrategy::steps;
     args.save_steps = 3;
-    const ComputeLoss loss = each.factor == 1 ? ComputeLoss() : ComputeLoss(&large_loss<64>);
+    const LossFunction loss = each.factor == 1 ? LossFunction() : LossFunction(&large_loss<64>);
     const Trained straight = train(args, rows(20), loss);
     for (const char* const checkpoint : {"checkpoint-3", "checkpoint-6"}) {
       args.resume_from_checkpoint = (folder.path / checkpoint).string();
@@ -135,7 +135,7 @@ TEST_CASE("precision: a loss that overflows at every scale ends the run with the
   const Folder folder;
   TrainingArguments args = ten_steps(folder.path, &use_fp16);
   args.max_steps = 100;
-  const ComputeLoss endless([](PreTrainedModel& model, TensorDict& batch) {
+  const LossFunction endless([](PreTrainedModel& model, TensorDict& batch) {
     ModelOutput out = model.forward(batch);
     // The loss is finite, but its gradient is not.
     out.loss = out.loss + (out.loss - out.loss.detach()).sqrt();
@@ -148,8 +148,8 @@ TEST_CASE("precision: stop_on_nonfinite_loss concerns losses, not gradients that
   const Folder folder;
   TrainingArguments args = ten_steps(folder.path, &use_fp16);
   args.stop_on_nonfinite_loss = true;
-  CHECK(train(args, rows(20), ComputeLoss(&large_loss<64>)).out.global_step == 10);
-  const ComputeLoss infinite([](PreTrainedModel& model, TensorDict& batch) {
+  CHECK(train(args, rows(20), LossFunction(&large_loss<64>)).out.global_step == 10);
+  const LossFunction infinite([](PreTrainedModel& model, TensorDict& batch) {
     ModelOutput out = model.forward(batch);
     out.loss = out.loss * std::numeric_limits<double>::infinity();
     return out;
@@ -221,7 +221,7 @@ TEST_CASE("precision: three seeds reach the loss of float in each precision") {
   CHECK(losses(&use_bfloat16_weights) == doctest::Approx(plain).epsilon(0.1));
 }
 
-TEST_CASE("precision: two processes with bfloat16 weights have the same ones") {
+TEST_CASE("precision: two processes keep identical bfloat16 weights") {
   const Folder folder;
   debug_launcher(
       [&] {
@@ -230,7 +230,7 @@ TEST_CASE("precision: two processes with bfloat16 weights have the same ones") {
         const Group group = Accelerator({.cpu = true}).group();
         for (const auto& [name, tensor] : run.weights) {
           const at::Tensor own = tensor.to(at::kFloat);
-          forked::require(at::equal(own, group.broadcast(own)), name + " differs");
+          multiprocess_checks::require(at::equal(own, group.broadcast(own)), name + " differs");
         }
       },
       2);

@@ -11,13 +11,13 @@
 #include "hasten/process/notebook_launcher.h"
 #include "hasten/trainer/trainer.h"
 #include "unit/code_of.h"
-#include "unit/prepare/forked.h"
+#include "unit/prepare/multiprocess_checks.h"
 #include "unit/trainer/tiny.h"
 
 namespace trainer_recomputed_run_test {
 
 using namespace hasten;
-using namespace hasten::forked;
+using namespace hasten::multiprocess_checks;
 using namespace hasten::tiny_runs;
 
 namespace {
@@ -69,7 +69,7 @@ void require_equal(const Run& a, const Run& b, const std::string& what) {
 struct Layer : torch::nn::Module, RecomputableLayer {
   Layer() { register_module("linear", linear); }
   at::Tensor forward(const at::Tensor& x) {
-    return recomputable(
+    return run_recomputable(
         [this](const at::Tensor& y) { return torch::dropout(linear(y).tanh(), 0.2, true) + y; }, x);
   }
   torch::nn::Linear linear{12, 12};
@@ -147,7 +147,7 @@ TEST_CASE("activation_checkpointing: two processes exchange each gradient once")
       {.num_processes = 2});
 }
 
-TEST_CASE("activation_checkpointing: windows and unused parameters of two processes") {
+TEST_CASE("activation_checkpointing: two processes may have windows and unused parameters") {
   const Folder folder;
   notebook_launcher(
       [&] {
@@ -163,7 +163,7 @@ TEST_CASE("activation_checkpointing: windows and unused parameters of two proces
       {.num_processes = 2});
 }
 
-TEST_CASE("activation_checkpointing: modules of users") {
+TEST_CASE("activation_checkpointing: user modules need a RecomputableLayer") {
   const Folder folder;
   TrainingArguments args = short_run(folder.path);
   args.max_steps = 4;

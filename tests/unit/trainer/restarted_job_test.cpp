@@ -15,9 +15,9 @@
 #include "hasten/process/notebook_launcher.h"
 #include "hasten/trainer/trainer.h"
 #include "unit/code_of.h"
+#include "unit/scoped_environment.h"
 #include "unit/trainer/resumed_runs.h"
 #include "unit/trainer/tiny.h"
-#include "unit/variable.h"
 
 namespace trainer_restarted_job_test {
 
@@ -27,7 +27,7 @@ namespace fs = std::filesystem;
 using namespace hasten::resumed_runs;
 
 TEST_CASE("resume: a job that is restarted continues, and never the run of another job") {
-  struct Killed : TrainerCallback {
+  struct KillingCallback : TrainerCallback {
     void on_step_end(const TrainerEvent& event, TrainerControl&, double) override {
       const std::string restarts = std::getenv("TORCHELASTIC_RESTART_COUNT");
       if (event.state.global_step == 5 && restarts == "0") ::kill(::getpid(), SIGKILL);
@@ -40,7 +40,7 @@ TEST_CASE("resume: a job that is restarted continues, and never the run of anoth
                          .log_sink = [log](std::string_view line) {
                            std::ofstream(log, std::ios::app) << line << '\n';
                          }};
-      if (dies) parts.callbacks = {std::make_shared<Killed>()};
+      if (dies) parts.callbacks = {std::make_shared<KillingCallback>()};
       TrainingArguments args = ten_steps(folder.path);
       args.log_level = LogLevel::info;
       args.async_save = false;
@@ -67,7 +67,7 @@ TEST_CASE("resume: a job that is restarted continues, and never the run of anoth
 TEST_CASE("resume: a new job with the name of an earlier one does not continue its run") {
   const Folder folder;
   const auto attempt = [&](const char* restarts) {
-    const AttemptOfJob job("nightly", restarts);
+    const ScopedTorchrunVariables job("nightly", restarts);
     return code_of([&] { run(ten_steps(folder.path)); });
   };
   CHECK(attempt("0") == "none");
@@ -82,7 +82,7 @@ TEST_CASE("resume: a restarted job that saves only its weights starts over, if i
   args.save_only_model = true;
   std::size_t steps = 0;
   const auto attempt = [&](const char* restarts) {
-    const AttemptOfJob job("nightly", restarts);
+    const ScopedTorchrunVariables job("nightly", restarts);
     return code_of([&] { steps = run(args).losses.size(); });
   };
   CHECK(attempt("0") == "none");
@@ -94,7 +94,7 @@ TEST_CASE("resume: a restarted job that saves only its weights starts over, if i
 }
 
 TEST_CASE("resume: a restarted job starts again beside damaged checkpoints of an earlier run") {
-  struct Failing : TrainerCallback {
+  struct ThrowingCallback : TrainerCallback {
     void on_step_end(const TrainerEvent&, TrainerControl&, double) override {
       throw std::domain_error("the first attempt fails");
     }
@@ -102,10 +102,10 @@ TEST_CASE("resume: a restarted job starts again beside damaged checkpoints of an
   const Folder folder;
   fs::create_directories(folder.path / "checkpoint-4.damaged");
   const auto attempt = [&](const char* restarts) {
-    const AttemptOfJob job("nightly", restarts);
+    const ScopedTorchrunVariables job("nightly", restarts);
     TrainerParts parts{.train_dataset = TrainerDataset(rows(20)),
                        .log_sink = [](std::string_view) {}};
-    if (*restarts == '0') parts.callbacks = {std::make_shared<Failing>()};
+    if (*restarts == '0') parts.callbacks = {std::make_shared<ThrowingCallback>()};
     Trainer(new_model(), ten_steps(folder.path), parts).train();
   };
   CHECK_THROWS_AS(attempt("0"), std::domain_error);
@@ -117,8 +117,8 @@ TEST_CASE("resume: a restarted job starts again beside damaged checkpoints of an
 }
 
 TEST_CASE("resume: a restarted job continues what it saved, not the checkpoint that it was given") {
-  struct Killed : TrainerCallback {
-    Killed(std::int64_t step, bool damages) : step(step), damages(damages) {}
+  struct KillingCallback : TrainerCallback {
+    KillingCallback(std::int64_t step, bool damages) : step(step), damages(damages) {}
     void on_step_end(const TrainerEvent& event, TrainerControl&, double) override {
       const std::string restarts = std::getenv("TORCHELASTIC_RESTART_COUNT");
       if (event.state.global_step != step || restarts != "0") return;
@@ -139,7 +139,7 @@ TEST_CASE("resume: a restarted job continues what it saved, not the checkpoint t
       args.async_save = false;
       Trainer trainer(new_model(), args,
                       {.train_dataset = TrainerDataset(rows(40)),
-                       .callbacks = {std::make_shared<Killed>(dies, damages)},
+                       .callbacks = {std::make_shared<KillingCallback>(dies, damages)},
                        .log_sink = [log](std::string_view line) {
                          std::ofstream(log, std::ios::app) << line << '\n';
                        }});

@@ -46,8 +46,8 @@ ResumedRun run_with(const TrainingArguments& args,
 }
 
 // Counts the micro-batches that end inside a window, and requests a stop or a save at one of them.
-struct InWindow : TrainerCallback {
-  InWindow(int at, bool stops) : at(at), stops(stops) {}
+struct WindowCallback : TrainerCallback {
+  WindowCallback(int at, bool stops) : at(at), stops(stops) {}
   void on_substep_end(const TrainerEvent&, TrainerControl& control) override {
     if (++seen != at) return;
     if (stops) {
@@ -92,12 +92,12 @@ TEST_CASE("resume: a signal inside an accumulation window stops there, and loses
     const Folder folder;
     TrainingArguments args = windows_of_three(folder.path);
     args.enable_jit_checkpoint = true;
-    const auto stop = std::make_shared<InWindow>(micro_batch, true);
+    const auto stop = std::make_shared<WindowCallback>(micro_batch, true);
     const ResumedRun stopped = run_with(args, {stop});
     CHECK(stopped.out.stop_signal == SIGTERM);
     CHECK(stop->seen == micro_batch);
     args.resume_from_checkpoint = "true";
-    const auto counts = std::make_shared<InWindow>(-1, false);
+    const auto counts = std::make_shared<WindowCallback>(-1, false);
     const ResumedRun resumed = run_with(args, {counts});
     check_same(straight, resumed);
     // The step in which the run stopped had begun before.
@@ -113,7 +113,7 @@ TEST_CASE("resume: a callback saves inside an accumulation window") {
     args.async_save = asynchronous;
     const ResumedRun straight = run_with(args, {});
     args.output_dir = folder.path.string();
-    check_same(straight, run_with(args, {std::make_shared<InWindow>(4, false)}));
+    check_same(straight, run_with(args, {std::make_shared<WindowCallback>(4, false)}));
     const fs::path saved = last_checkpoint(folder.path);
     REQUIRE(saved.filename() == "checkpoint-2");
     CHECK(fs::exists(saved / "gradients_0.safetensors"));
@@ -130,8 +130,8 @@ TEST_CASE("resume: a callback saves inside an accumulation window") {
 namespace {
 
 // Puts a file in the place of output_dir after the first save, and puts the folder back at step 5.
-struct LostFolder : TrainerCallback {
-  explicit LostFolder(fs::path folder) : folder(std::move(folder)) {}
+struct FolderHider : TrainerCallback {
+  explicit FolderHider(fs::path folder) : folder(std::move(folder)) {}
   fs::path away() const { return folder.string() + ".away"; }
   void on_save(const TrainerEvent& event, TrainerControl&) override {
     saved.push_back(event.state.global_step);
@@ -150,7 +150,7 @@ struct LostFolder : TrainerCallback {
 
 }  // namespace
 
-TEST_CASE("Trainer: a checkpoint that cannot be written is reported, and training goes on") {
+TEST_CASE("Trainer: a checkpoint that cannot be written is reported, and training continues") {
   const Folder none;
   TrainingArguments args = ten_steps(none.path);
   const ResumedRun straight = run_with(args, {});
@@ -159,7 +159,7 @@ TEST_CASE("Trainer: a checkpoint that cannot be written is reported, and trainin
     const Folder folder;
     args.output_dir = folder.path.string();
     args.async_save = asynchronous;
-    const auto lost = std::make_shared<LostFolder>(folder.path);
+    const auto lost = std::make_shared<FolderHider>(folder.path);
     const ResumedRun disturbed = run_with(args, {lost});
     check_same(straight, disturbed);
     CHECK(contains(disturbed.log, "was not saved"));

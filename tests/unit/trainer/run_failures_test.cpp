@@ -66,7 +66,7 @@ TrainerParts parts_with(const std::shared_ptr<EvalMetric>& metric, std::string* 
 
 }  // namespace
 
-TEST_CASE("run failures: a metric that is NaN is never the best, and the run goes on") {
+TEST_CASE("run failures: a metric that is NaN is never the best, and the run continues") {
   const Folder folder;
   TrainingArguments args = four_evaluations(folder.path);
   args.load_best_model_at_end = true;
@@ -139,8 +139,8 @@ TEST_CASE(
 
 namespace {
 
-struct Failing : TrainerCallback {
-  explicit Failing(std::string place) : place(std::move(place)) {}
+struct ThrowingCallback : TrainerCallback {
+  explicit ThrowingCallback(std::string place) : place(std::move(place)) {}
   void at(const char* here) const {
     if (place == here) throw std::runtime_error("failed in " + place);
   }
@@ -172,7 +172,8 @@ std::string text_of_failure(Trainer& trainer) {
 TEST_CASE("run failures: a callback that throws ends the run with its own exception") {
   for (const char* place : {"train_begin", "step_end", "evaluate", "save", "log"}) {
     const Folder folder;
-    const auto failing = std::make_shared<Failing>(place), other = std::make_shared<Failing>("");
+    const auto failing = std::make_shared<ThrowingCallback>(place),
+               other = std::make_shared<ThrowingCallback>("");
     TrainerParts parts = parts_with(scores({0.5}));
     parts.callbacks = {other, failing};
     const auto model = new_model(0);
@@ -221,12 +222,12 @@ TEST_CASE("run failures: memory that runs out in an evaluation is reported as su
   Trainer trainer(
       new_model(), args,
       parts_with(metric_from_function([](const EvalPrediction&) { return Metrics{}; })));
-  struct Throws : TrainerCallback {
+  struct OutOfMemoryCallback : TrainerCallback {
     void on_prediction_step(const TrainerEvent&, TrainerControl&) override {
       throw std::bad_alloc();
     }
   };
-  trainer.add_callback(std::make_shared<Throws>());
+  trainer.add_callback(std::make_shared<OutOfMemoryCallback>());
   CHECK(contains(error_of([&] { trainer.evaluate(); }),
                  "trainer.out-of-memory | out of memory in an evaluation batch"));
 }
@@ -235,12 +236,12 @@ TEST_CASE("run failures: a callback may add and remove callbacks while the callb
   const Folder folder;
   TrainingArguments args = short_run(folder.path);
   args.max_steps = 1;
-  struct Counts : TrainerCallback {
+  struct CountingCallback : TrainerCallback {
     void on_train_begin(const TrainerEvent&, TrainerControl&) override { ++begun; }
     void on_train_end(const TrainerEvent&, TrainerControl&) override { ++ended; }
     int begun = 0, ended = 0;
   };
-  struct Adds : TrainerCallback {
+  struct AddingCallback : TrainerCallback {
     void on_train_begin(const TrainerEvent&, TrainerControl&) override {
       for (int i = 0; i < 100; ++i) trainer->add_callback(counts);
     }
@@ -248,11 +249,11 @@ TEST_CASE("run failures: a callback may add and remove callbacks while the callb
       has_removed = trainer->remove_callback(self.lock());
     }
     Trainer* trainer = nullptr;
-    std::weak_ptr<Adds> self;
+    std::weak_ptr<AddingCallback> self;
     bool has_removed = false;
-    std::shared_ptr<Counts> counts = std::make_shared<Counts>();
+    std::shared_ptr<CountingCallback> counts = std::make_shared<CountingCallback>();
   };
-  const auto adds = std::make_shared<Adds>();
+  const auto adds = std::make_shared<AddingCallback>();
   TrainerParts parts{.train_dataset = TrainerDataset(rows(8)), .callbacks = {adds}};
   Trainer trainer(new_model(), args, parts);
   adds->trainer = &trainer;
@@ -316,14 +317,14 @@ struct Pairs {
   std::int64_t count = 24, failing = -1;
 };
 
-struct NoRows {
+struct EmptyStream {
   std::optional<Pair> next() { return std::nullopt; }
   void rewind(std::int64_t) {}
 };
 
 // A module that may change its parameters at its third forward pass.
-struct Changing : torch::nn::Module {
-  explicit Changing(std::function<void(Changing&)> change = {}, std::int64_t width = 4)
+struct ChangingNet : torch::nn::Module {
+  explicit ChangingNet(std::function<void(ChangingNet&)> change = {}, std::int64_t width = 4)
       : change(std::move(change)) {
     torch::manual_seed(1);
     first = register_module("first", torch::nn::Linear(4, width));
@@ -343,16 +344,17 @@ struct Changing : torch::nn::Module {
     }
   }
   torch::nn::Linear first{nullptr}, second{nullptr};
-  std::function<void(Changing&)> change;
+  std::function<void(ChangingNet&)> change;
   int calls = 0;
 };
 
-at::Tensor loss_of_pair(Changing& net, const Pair& batch) {
+at::Tensor loss_of_pair(ChangingNet& net, const Pair& batch) {
   return torch::nn::functional::cross_entropy(net.forward(batch.first), batch.second);
 }
 
 // The error of a run of two epochs with six steps each.
-std::string error_with(const std::shared_ptr<Changing>& net, TrainerParts parts, int workers = 0) {
+std::string error_with(const std::shared_ptr<ChangingNet>& net, TrainerParts parts,
+                       int workers = 0) {
   const Folder folder;
   TrainingArguments args = short_run(folder.path);
   args.num_train_epochs = 2;
@@ -365,31 +367,31 @@ std::string error_with(const std::shared_ptr<Changing>& net, TrainerParts parts,
   return error_of([&] { Trainer(net, args, std::move(parts)).train(); });
 }
 
-std::string error_after(const std::function<void(Changing&)>& change) {
-  return error_with(std::make_shared<Changing>(change), {});
+std::string error_after(const std::function<void(ChangingNet&)>& change) {
+  return error_with(std::make_shared<ChangingNet>(change), {});
 }
 
 }  // namespace
 
 TEST_CASE("run failures: parameters that are added, removed, replaced or released are an error") {
   const std::string added =
-      error_after([](Changing& net) { net.register_parameter("extra", at::ones({2})); });
+      error_after([](ChangingNet& net) { net.register_parameter("extra", at::ones({2})); });
   CHECK(contains(added, "trainer.parameters-changed | parameter extra at step 6: got a new"));
-  const std::string removed = error_after([](Changing& net) { net.remove("second"); });
+  const std::string removed = error_after([](ChangingNet& net) { net.remove("second"); });
   CHECK(contains(removed,
                  "trainer.parameters-changed | parameter second.bias at step 6: got a "
                  "module without it"));
-  const std::string replaced = error_after([](Changing& net) { net.replace_registered(); });
+  const std::string replaced = error_after([](ChangingNet& net) { net.replace_registered(); });
   CHECK(contains(replaced,
                  "trainer.parameters-changed | parameter first.bias at step 6: got "
                  "another tensor"));
   // The registered parameters no longer get gradients.
-  const std::string assigned = error_after([](Changing& net) { net.assign_members(); });
+  const std::string assigned = error_after([](ChangingNet& net) { net.assign_members(); });
   CHECK(contains(assigned,
                  "trainer.loss-without-gradient | step 3: got a gradient for no parameter "
                  "of the module"));
-  const auto released =
-      std::make_shared<Changing>([](Changing& net) { net.first->weight.requires_grad_(true); });
+  const auto released = std::make_shared<ChangingNet>(
+      [](ChangingNet& net) { net.first->weight.requires_grad_(true); });
   released->first->weight.requires_grad_(false);
   CHECK(contains(error_with(released, {}),
                  "trainer.parameters-changed | parameter first.weight at "
@@ -397,46 +399,47 @@ TEST_CASE("run failures: parameters that are added, removed, replaced or release
 }
 
 TEST_CASE("run failures: a parameter may be frozen during a run, but not all of them") {
-  const auto net = std::make_shared<Changing>();
+  const auto net = std::make_shared<ChangingNet>();
   at::Tensor frozen;
-  net->change = [&](Changing& given) {
+  net->change = [&](ChangingNet& given) {
     frozen = given.second->weight.requires_grad_(false).clone();
   };
   CHECK(error_with(net, {}) == "none");
   CHECK(at::equal(net->second->weight, frozen));
-  const std::string all = error_after([](Changing& given) {
+  const std::string all = error_after([](ChangingNet& given) {
     for (at::Tensor& parameter : given.parameters()) parameter.requires_grad_(false);
   });
   CHECK(contains(all, "trainer.loss-without-gradient | the loss of a batch"));
 }
 
 TEST_CASE("run failures: a loss that is complex, or of other tensors, is refused") {
-  const auto of_net = [](const ComputeLoss& loss) {
-    return error_with(std::make_shared<Changing>(), {.compute_loss = loss});
+  const auto of_net = [](const LossFunction& loss) {
+    return error_with(std::make_shared<ChangingNet>(), {.compute_loss = loss});
   };
-  CHECK(contains(of_net([](Changing& net, const Pair& batch) {
+  CHECK(contains(of_net([](ChangingNet& net, const Pair& batch) {
                    const at::Tensor mean = net.forward(batch.first).mean();
                    return at::complex(mean, mean);
                  }),
                  "trainer.loss-shape | the loss of a batch: got a number of type ComplexFloat"));
-  CHECK(contains(of_net([](Changing&, const Pair&) { return 2 * at::ones({}).requires_grad_(); }),
-                 "trainer.loss-without-gradient | step 1"));
+  CHECK(
+      contains(of_net([](ChangingNet&, const Pair&) { return 2 * at::ones({}).requires_grad_(); }),
+               "trainer.loss-without-gradient | step 1"));
 }
 
 TEST_CASE("run failures: data without rows are named") {
-  const auto net = std::make_shared<Changing>();
+  const auto net = std::make_shared<ChangingNet>();
   CHECK(contains(error_with(net, {.train_dataset = TrainerDataset(Pairs{.count = 0})}),
                  "data.empty | train_dataset: got no rows"));
   CHECK(contains(error_with(net, {.eval_dataset = TrainerDataset(Pairs{.count = 0})}),
                  "data.empty | the data of an evaluation or a prediction: got no rows"));
   CHECK(net->calls == 0);  // the error comes before the first step
-  CHECK(contains(error_with(net, {.train_dataset = TrainerDataset(NoRows())}), "data.empty"));
-  CHECK(contains(error_with(net, {.eval_dataset = TrainerDataset(NoRows())}), "data.empty"));
+  CHECK(contains(error_with(net, {.train_dataset = TrainerDataset(EmptyStream())}), "data.empty"));
+  CHECK(contains(error_with(net, {.eval_dataset = TrainerDataset(EmptyStream())}), "data.empty"));
 }
 
 TEST_CASE("run failures: a row that cannot be read is named, also by worker threads") {
   for (const int workers : {0, 2}) {
-    const auto net = std::make_shared<Changing>();
+    const auto net = std::make_shared<ChangingNet>();
     const std::string error =
         error_with(net, {.train_dataset = TrainerDataset(Pairs{.failing = 7})}, workers);
     CHECK(contains(error, "data.batch | making batch "));
@@ -450,7 +453,7 @@ TEST_CASE("run failures: a row that cannot be read is named, also by worker thre
 TEST_CASE("run failures: processes with different models all say which parameter differs") {
   debug_launcher([] {
     const bool is_second = std::string(std::getenv("RANK")) == "1";
-    const auto net = std::make_shared<Changing>(nullptr, is_second ? 5 : 4);
+    const auto net = std::make_shared<ChangingNet>(nullptr, is_second ? 5 : 4);
     const std::string error = error_with(net, {});
     if (!contains(error,
                   "prepare.models-differ | the model passed to prepare() differs on rank 1: "

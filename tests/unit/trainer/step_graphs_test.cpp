@@ -203,7 +203,7 @@ TEST_CASE("step graphs: losses, norms, rates and weights are those of a run with
   }
 }
 
-TEST_CASE("step graphs: a window of several micro-batches, also one that the data end") {
+TEST_CASE("step graphs: windows of several micro-batches are replayed, also short ones") {
   const Folder folder;
   Setup setup{.args = steps_of(folder, 24), .rows = 28};  // windows of 3, 3 and 1
   setup.args.gradient_accumulation_steps = 3;
@@ -212,7 +212,7 @@ TEST_CASE("step graphs: a window of several micro-batches, also one that the dat
   check_replays(graphs, 2, 21);
 }
 
-TEST_CASE("step graphs: losses that are read at logs only") {
+TEST_CASE("step graphs: losses may be read only for logs") {
   const Folder folder;
   Setup setup{.args = steps_of(folder, 23)};
   setup.args.logging_steps = 5;
@@ -231,7 +231,7 @@ TEST_CASE("step graphs: an anatomy records the steps before the first graph") {
   check_replays(graphs, 1, 14);
 }
 
-TEST_CASE("step graphs: shapes in turn have a graph each, and those of a ninth run without") {
+TEST_CASE("step graphs: each of eight shapes has a graph, and further shapes run without one") {
   const Folder folder;
   Setup two{.args = steps_of(folder, 20), .lengths = {16, 32}};
   check_equal(run(two, true), run(two, false));
@@ -308,7 +308,7 @@ struct Changer : QuietCallback {
 
 }  // namespace
 
-TEST_CASE("step graphs: callbacks hear of each part of a step, and may change the model") {
+TEST_CASE("step graphs: callbacks are called in each phase of a step, and may change the model") {
   const Folder folder;
   const std::vector<Changer::Change> changes = {
       [](torch::nn::Module&) {},
@@ -380,7 +380,7 @@ struct OwnTrainer : Trainer {
   using Trainer::Trainer;
 };
 // Reads a number on the host in each step.
-struct Reader : Tagger {
+struct HostReadingTagger : Tagger {
   using Tagger::Tagger;
   ModelOutput forward(const TensorDict& batch) {
     ModelOutput out = Tagger::forward(batch);
@@ -388,7 +388,7 @@ struct Reader : Tagger {
   }
 };
 // Draws noise on the host in each step.
-struct HostNoise : Tagger {
+struct HostNoiseTagger : Tagger {
   using Tagger::Tagger;
   ModelOutput forward(const TensorDict& batch) {
     ModelOutput out = Tagger::forward(batch);
@@ -420,7 +420,7 @@ bool mentions(const std::string& report, const std::string& reason) {
 
 }  // namespace
 
-TEST_CASE("step graphs: a run that cannot have them goes on without and says why, once") {
+TEST_CASE("step graphs: a run that cannot use graphs logs the reason once and continues") {
   const Folder folder;
   const TrainingArguments args = steps_of(folder, 8);
   CHECK(mentions(report_of({}, args), "a device (cpu) that has no graphs"));
@@ -437,10 +437,10 @@ TEST_CASE("step graphs: a run that cannot have them goes on without and says why
                 args),
       "TrainerParts::compute_loss"));
   CHECK(mentions(report_of<OwnTrainer>({}, args), "a class that derives from Trainer"));
-  CHECK(mentions(report_of<Trainer, Reader>({}, args),
+  CHECK(mentions(report_of<Trainer, HostReadingTagger>({}, args),
                  "a step that cannot be recorded: a number is read"));
-  CHECK(report_of<Trainer, HostNoise>({}, args).find("random numbers that are drawn on the host") !=
-        std::string::npos);
+  CHECK(report_of<Trainer, HostNoiseTagger>({}, args).find(
+            "random numbers that are drawn on the host") != std::string::npos);
   CHECK(device.counts.recordings == 0);
 }
 
@@ -452,7 +452,7 @@ TEST_CASE("step graphs: a step that cannot be recorded is an ordinary one") {
     TrainingArguments args = steps_of(folder, 8);
     args.cuda_graph = with_graphs;
     torch::manual_seed(5);
-    const auto model = std::make_shared<Reader>(0.2);
+    const auto model = std::make_shared<HostReadingTagger>(0.2);
     Trainer trainer(
         model, args,
         {.train_dataset = TrainerDataset(texts(96, 4, {16})), .log_sink = [](std::string_view) {}});
@@ -463,7 +463,7 @@ TEST_CASE("step graphs: a step that cannot be recorded is an ordinary one") {
   for (std::size_t i = 0; i < with.size(); ++i) CHECK(at::equal(with[i], without[i]));
 }
 
-TEST_CASE("step graphs: without a choice, models of hasten's have them where shapes are steady") {
+TEST_CASE("step graphs: if cuda_graph is unset, models of hasten use graphs for repeated shapes") {
   const Folder folder;
   for (const double dropout : {0.0, 0.1}) {
     CAPTURE(dropout);
@@ -479,7 +479,7 @@ TEST_CASE("step graphs: without a choice, models of hasten's have them where sha
   check_replays(run_own(uneven, std::nullopt), 1, 48);
 }
 
-TEST_CASE("step graphs: without a choice, rows are not padded, and shapes in turn have no graph") {
+TEST_CASE("step graphs: if cuda_graph is unset, rows of alternating lengths use no graph") {
   const Folder folder;
   const Setup setup{.args = steps_of(folder, 30), .lengths = {9, 12, 5, 16}};
   const Result automatic = run_texts(setup, std::nullopt);
@@ -487,7 +487,7 @@ TEST_CASE("step graphs: without a choice, rows are not padded, and shapes in tur
   check_replays(automatic, 0, 0);
 }
 
-TEST_CASE("step graphs: without a choice, a class of the program or a full device means none") {
+TEST_CASE("step graphs: if cuda_graph is unset, user classes and full devices use no graphs") {
   const Folder folder;
   Setup setup{.args = steps_of(folder, 20)};
   check_replays(run(setup, std::nullopt), 0, 0);
@@ -539,7 +539,7 @@ struct LaterHook : QuietCallback {
 
 }  // namespace
 
-TEST_CASE("step graphs: a hook that comes later ends them, and runs in each step") {
+TEST_CASE("step graphs: a hook that is added later disables graphs, and runs in each step") {
   const Folder folder;
   const auto later = std::make_shared<LaterHook>();
   const Result got = run({.args = steps_of(folder, 20), .callbacks = {later}}, true);
@@ -549,8 +549,7 @@ TEST_CASE("step graphs: a hook that comes later ends them, and runs in each step
   CHECK(later->calls.at("inner.weight") == 8);
 }
 
-TEST_CASE(
-    "step graphs: an estimate with them leaves out the time of the host, and knows their memory") {
+TEST_CASE("step graphs: an estimate of them leaves out the host time and includes their memory") {
   EstimateOptions options{.model = "bert-base",
                           .length = 128,
                           .arguments = {.per_device_train_batch_size = 1, .bf16 = true},

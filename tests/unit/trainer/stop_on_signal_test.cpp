@@ -14,14 +14,14 @@
 #include "hasten/process/notebook_launcher.h"
 #include "hasten/trainer/trainer.h"
 #include "unit/code_of.h"
-#include "unit/prepare/forked.h"
+#include "unit/prepare/multiprocess_checks.h"
 #include "unit/trainer/tiny.h"
 
 namespace trainer_stop_on_signal_test {
 
 using namespace hasten;
 using namespace hasten::tiny_runs;
-using hasten::forked::require;
+using hasten::multiprocess_checks::require;
 
 namespace {
 

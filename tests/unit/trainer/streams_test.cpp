@@ -14,13 +14,13 @@
 #include "hasten/process/notebook_launcher.h"
 #include "hasten/trainer/trainer.h"
 #include "unit/data/error_of.h"
-#include "unit/prepare/forked.h"
+#include "unit/prepare/multiprocess_checks.h"
 #include "unit/trainer/tiny.h"
 
 namespace trainer_streams_test {
 
 using namespace hasten;
-using namespace hasten::forked;
+using namespace hasten::multiprocess_checks;
 using namespace hasten::tiny_runs;
 namespace fs = std::filesystem;
 
@@ -54,7 +54,7 @@ struct SeekingRows : RowsInOrder {
   std::int64_t skipped = 0;
 };
 
-struct Counts : TrainerCallback {
+struct CountingCallback : TrainerCallback {
   void on_epoch_end(const TrainerEvent&, TrainerControl&) override { ++epochs; }
   void on_evaluate(const TrainerEvent&, TrainerControl&, const Metrics&) override { ++evaluations; }
   void on_evaluate_begin(const TrainerEvent&, std::int64_t batches) override {
@@ -77,9 +77,10 @@ struct Result {
   TensorDict weights;
 };
 
-Result train(const TrainingArguments& args, const TrainerDataset& data,
-             const std::shared_ptr<TrainerCallback>& callback = std::make_shared<Counts>(),
-             const TrainerDataset& eval = {}) {
+Result train(
+    const TrainingArguments& args, const TrainerDataset& data,
+    const std::shared_ptr<TrainerCallback>& callback = std::make_shared<CountingCallback>(),
+    const TrainerDataset& eval = {}) {
   Result result;
   const auto model = new_model(0);
   Trainer trainer(model, args,
@@ -107,7 +108,7 @@ std::string error_with(const TrainingArguments& args) {
 
 TEST_CASE("trainer streams: a stream of unknown size trains like a dataset of its rows") {
   const Folder folder;
-  const auto counts = std::make_shared<Counts>();
+  const auto counts = std::make_shared<CountingCallback>();
   TrainingArguments args = seven_steps(folder.path);
   args.eval_strategy = IntervalStrategy::epoch;
   const Result of_stream =
@@ -156,12 +157,13 @@ TEST_CASE("trainer streams: a stream without rows is an error, one that is used 
   const Folder folder;
   CHECK(contains(error_of([&] { train(seven_steps(folder.path), TrainerDataset(RowsInOrder(0))); }),
                  "data.empty | "));
-  struct OnlyOnce : RowsInOrder {
+  struct SinglePassStream : RowsInOrder {
     using RowsInOrder::RowsInOrder;
     void rewind(std::int64_t) {}
   };
-  const auto counts = std::make_shared<Counts>();
-  const Result result = train(seven_steps(folder.path), TrainerDataset(OnlyOnce(10)), counts);
+  const auto counts = std::make_shared<CountingCallback>();
+  const Result result =
+      train(seven_steps(folder.path), TrainerDataset(SinglePassStream(10)), counts);
   CHECK(result.state.global_step == 3);
   CHECK(contains(result.log, "the stream has no row in epoch 1: training stops at step 3 of 7"));
 }
@@ -230,7 +232,7 @@ TEST_CASE("trainer streams: an evaluation and a prediction take every row of a s
   const Folder folder;
   TrainingArguments args = short_run(folder.path);
   args.per_device_eval_batch_size = 4;
-  const auto counts = std::make_shared<Counts>();
+  const auto counts = std::make_shared<CountingCallback>();
   Trainer trainer(new_model(0), args,
                   {.compute_metrics = std::make_shared<Accuracy>(), .callbacks = {counts}});
   const Metrics of_stream = trainer.evaluate(TrainerDataset(RowsInOrder(10)));

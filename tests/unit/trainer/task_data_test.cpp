@@ -81,7 +81,7 @@ class TaskFiles {
 
 using Names = std::vector<std::string>;
 
-bool are(const at::Tensor& tensor, std::vector<std::int64_t> expected) {
+bool has_values(const at::Tensor& tensor, std::vector<std::int64_t> expected) {
   return at::equal(tensor.flatten(), at::tensor(expected, at::kLong));
 }
 
@@ -96,40 +96,42 @@ TEST_CASE("token classification: a word's tag is the label of its first token") 
   TaskFiles files(TrainTask::token_classification);
   files.options.data = files.write("train.jsonl", kTwoRows);
   const TensorDict batch = files.train();
-  CHECK(are(batch.at("input_ids"), {2, 5, 8, 6, 9, 3, 2, 7, 3, 0, 0, 0}));
-  CHECK(are(batch.at("labels"), {-100, 0, -100, 1, 2, -100, -100, 2, -100, -100, -100, -100}));
-  CHECK(are(batch.at("attention_mask"), {1, 1, 1, 1, 1, 1, 1, 1, 1, 0, 0, 0}));
+  CHECK(has_values(batch.at("input_ids"), {2, 5, 8, 6, 9, 3, 2, 7, 3, 0, 0, 0}));
+  CHECK(
+      has_values(batch.at("labels"), {-100, 0, -100, 1, 2, -100, -100, 2, -100, -100, -100, -100}));
+  CHECK(has_values(batch.at("attention_mask"), {1, 1, 1, 1, 1, 1, 1, 1, 1, 0, 0, 0}));
   CHECK(files.tag_names() == Names{"B", "I", "O"});
   const LoadedModel loaded = files.load();
   CHECK(loaded.report.missing == Names{"classifier.bias", "classifier.weight"});
   CHECK(nlohmann::json::parse(loaded.model->config_json()).at("architectures") ==
         nlohmann::json::array({"BertForTokenClassification"}));
   files.options.max_length = 4;
-  CHECK(are(files.train().at("labels"), {-100, 0, -100, -100, -100, 2, -100, -100}));
+  CHECK(has_values(files.train().at("labels"), {-100, 0, -100, -100, -100, 2, -100, -100}));
 }
 
 TEST_CASE("token classification: the model's tags are kept, and numbers are ids") {
   TaskFiles files(TrainTask::token_classification, {"O", "B", "I"});
   files.options.data = files.write("train.jsonl", kTwoRows);
-  CHECK(are(files.train().at("labels").select(0, 0), {-100, 1, -100, 2, 0, -100}));
+  CHECK(has_values(files.train().at("labels").select(0, 0), {-100, 1, -100, 2, 0, -100}));
   CHECK(files.tag_names() == Names{"O", "B", "I"});
 
   files.options.data =
       files.write("numbers.jsonl", "{\"tokens\": [\"red\", \"blue\"], \"tags\": [4, -100]}");
   files.options.num_labels = 5;
-  CHECK(are(files.train().at("labels"), {-100, 4, -100, -100}));
+  CHECK(has_values(files.train().at("labels"), {-100, 4, -100, -100}));
 
   // A regression's single label says nothing about tags.
   TaskFiles regression(TrainTask::token_classification, {"LABEL_0"});
   regression.options.data = regression.write("train.jsonl", kTwoRows);
-  CHECK(are(regression.train().at("labels").select(0, 1), {-100, 2, -100, -100, -100, -100}));
+  CHECK(
+      has_values(regression.train().at("labels").select(0, 1), {-100, 2, -100, -100, -100, -100}));
 }
 
 TEST_CASE("token classification: evaluation takes the tags of the training data or of the model") {
   TaskFiles files(TrainTask::token_classification);
   files.options.data = files.write("train.jsonl", kTwoRows);
   files.options.eval_data = files.write("eval.jsonl", "{\"tokens\": [\"red\"], \"tags\": [\"O\"]}");
-  CHECK(are(files.eval().at("labels"), {-100, 2, -100}));
+  CHECK(has_values(files.eval().at("labels"), {-100, 2, -100}));
   files.write("eval.jsonl", "{\"tokens\": [\"red\"], \"tags\": [\"X\"]}");
   CHECK(contains(error_of([&] { files.eval(); }), "eval.jsonl:1: column \"tags\": got \"X\""));
   files.write("eval.jsonl", "{\"tokens\": [\"red\"]}");
@@ -139,7 +141,7 @@ TEST_CASE("token classification: evaluation takes the tags of the training data 
   TaskFiles trained(TrainTask::token_classification, {"O", "B"});
   trained.options.eval_data =
       trained.write("eval.jsonl", "{\"tokens\": [\"red\", \".\"], \"tags\": [\"B\", \"O\"]}");
-  CHECK(are(trained.eval().at("labels"), {-100, 1, 0, -100}));
+  CHECK(has_values(trained.eval().at("labels"), {-100, 1, 0, -100}));
 }
 
 TEST_CASE("token classification: bad rows are refused before training") {
@@ -187,19 +189,19 @@ TEST_CASE("masked lm: texts are joined and cut, or each is a row") {
     const TensorDict batch = files.train();
     return at::where(batch.at("labels").ne(-100), batch.at("labels"), batch.at("input_ids"));
   };
-  CHECK(are(original(), {2, 5, 6, 3, 2, 7, 9, 3, 2, 6}));
+  CHECK(has_values(original(), {2, 5, 6, 3, 2, 7, 9, 3, 2, 6}));
   files.options.line_by_line = true;
-  CHECK(are(original(), {2, 5, 6, 3, 2, 7, 9, 3, 2, 6, 8, 3}));
+  CHECK(has_values(original(), {2, 5, 6, 3, 2, 7, 9, 3, 2, 6, 8, 3}));
   files.options.max_length = 3;
-  CHECK(are(original(), {2, 5, 3, 2, 7, 3, 2, 6, 3}));
+  CHECK(has_values(original(), {2, 5, 3, 2, 7, 3, 2, 6, 3}));
   CHECK(nlohmann::json::parse(files.load().model->config_json()).at("architectures") ==
         nlohmann::json::array({"BertForMaskedLM"}));
 
   files.options.max_length = 16;
   files.options.mlm_probability = 1;
-  CHECK(are(files.train().at("labels").select(0, 0), {-100, 5, 6, -100}));
+  CHECK(has_values(files.train().at("labels").select(0, 0), {-100, 5, 6, -100}));
   files.options.whole_word_mask = true;
-  CHECK(are(files.train().at("input_ids").select(0, 0), {2, 4, 4, 3}));
+  CHECK(has_values(files.train().at("input_ids").select(0, 0), {2, 4, 4, 3}));
 
   files.options.line_by_line = false;
   CHECK(contains(files.error(), "data.empty | "));
@@ -260,17 +262,17 @@ TEST_CASE("causal lm: texts end with the end token, and are joined and cut, or e
 
   // Without an end token, texts are joined as they are.
   files.options.max_length = 5;
-  CHECK(are(files.train().at("input_ids"), {1, 2, 3, 4, 0}));
+  CHECK(has_values(files.train().at("input_ids"), {1, 2, 3, 4, 0}));
   files.write("tokenizer_config.json", R"({"eos_token": "</s>"})");
   files.options.max_length = 4;
-  CHECK(are(files.train().at("input_ids"), {1, 2, 5, 3, 4, 5, 0, 5}));
-  CHECK(are(files.train().at("labels"), {1, 2, 5, 3, 4, 5, 0, 5}));
+  CHECK(has_values(files.train().at("input_ids"), {1, 2, 5, 3, 4, 5, 0, 5}));
+  CHECK(has_values(files.train().at("labels"), {1, 2, 5, 3, 4, 5, 0, 5}));
 
   files.options.line_by_line = true;
-  CHECK(are(files.train().at("labels"), {1, 2, 5, 3, 4, 5, 0, 5, -100}));
-  CHECK(are(files.train().at("attention_mask"), {1, 1, 1, 1, 1, 1, 1, 1, 0}));
+  CHECK(has_values(files.train().at("labels"), {1, 2, 5, 3, 4, 5, 0, 5, -100}));
+  CHECK(has_values(files.train().at("attention_mask"), {1, 1, 1, 1, 1, 1, 1, 1, 0}));
   files.options.max_length = 2;
-  CHECK(are(files.train().at("input_ids"), {1, 2, 3, 4, 0, 5}));
+  CHECK(has_values(files.train().at("input_ids"), {1, 2, 3, 4, 0, 5}));
 
   files.options.line_by_line = false;
   files.options.max_length = 16;
@@ -333,7 +335,7 @@ TEST_CASE("masked lm: whole words are those of the tokenizer, and it must name a
   save_safetensors(large.path("ids.safetensors"), {{"input_ids", at::full({2, 4}, 9, at::kLong)},
                                                    {"word_ids", at::zeros({2, 4}, at::kLong)}});
   large.options.mlm_probability = 1;
-  CHECK(are(large.train().at("input_ids"), std::vector<std::int64_t>(8, 13)));
+  CHECK(has_values(large.train().at("input_ids"), std::vector<std::int64_t>(8, 13)));
 }
 
 TEST_CASE("masked lm: texts of which the tokenizer keeps nothing are left out") {
@@ -347,12 +349,12 @@ TEST_CASE("masked lm: texts of which the tokenizer keeps nothing are left out") 
       R"("<mask>": 2}}})");
   files.write("tokenizer_config.json", R"({"mask_token": "<mask>"})");
   files.options.mlm_probability = 1;
-  CHECK(are(files.train().at("labels"), {1}));
+  CHECK(has_values(files.train().at("labels"), {1}));
   files.write("a.txt", "\u200b\n");
   CHECK(contains(files.error(), "data.empty | "));
 }
 
-TEST_CASE("texts of a classification need a padding token unless BERT's tokenizer reads them") {
+TEST_CASE("text classification: texts need a padding token unless BERT's tokenizer reads them") {
   TaskFiles files(TrainTask::text_classification, {"a", "b"});
   files.options.data = files.write("a.tsv", "text\tlabel\nred green\ta\nblue\tb\n");
   files.write(
@@ -361,7 +363,7 @@ TEST_CASE("texts of a classification need a padding token unless BERT's tokenize
       R"("unk_token": "?", "vocab": {"?": 0, "red": 1, "green": 2, "<pad>": 7, "<wide>": 10}}})");
   CHECK(contains(files.error(), "tokenizers.missing-token"));
   files.write("tokenizer_config.json", R"({"pad_token": "<pad>"})");
-  CHECK(are(files.train().at("input_ids"), {1, 2, 0, 7}));
+  CHECK(has_values(files.train().at("input_ids"), {1, 2, 0, 7}));
   files.write("tokenizer_config.json", R"({"pad_token": "<wide>"})");
   CHECK(contains(files.error(), "data.ids | the id of the padding token: got 10, expected 0 to 9"));
 }
@@ -396,7 +398,7 @@ TEST_CASE("tasks: an evaluation has the scores of its task") {
   CHECK(errors.count("eval_accuracy") == 0);
 }
 
-TEST_CASE("an evaluation batch without labels that count does not make the loss NaN") {
+TEST_CASE("tasks: an evaluation batch without labels that count does not make the loss NaN") {
   const auto model = tiny_runs::new_model<BertForTokenClassification>(0);
   const at::Tensor ids = at::full({3, 4}, 7, at::kLong);
   at::Tensor labels = at::full({3, 4}, -100, at::kLong);

@@ -42,8 +42,8 @@ struct NoLoggingVariable {
   ~NoLoggingVariable() { ::unsetenv("TENSORBOARD_LOGGING_DIR"); }
 };
 
-struct LogNames : Tracker {
-  explicit LogNames(bool unchanged) : unchanged(unchanged) {}
+struct NameRecordingTracker : Tracker {
+  explicit NameRecordingTracker(bool unchanged) : unchanged(unchanged) {}
   std::string name() const override { return "names"; }
   void store_init_configuration(const TrackedConfiguration& values) override {
     configuration = values;
@@ -105,7 +105,7 @@ TEST_CASE(
   CHECK(event_files == 1);
 }
 
-TEST_CASE("folder_of_trackers: logging_dir, the variable, and the default, with run_name") {
+TEST_CASE("folder_of_trackers: logging_dir, the variable or the default determine the folder") {
   const NoLoggingVariable variable;
   TrainingArguments args;
   args.output_dir = "out";
@@ -122,10 +122,10 @@ TEST_CASE("folder_of_trackers: logging_dir, the variable, and the default, with 
   CHECK(folder_of_trackers(args) == "logs");
 }
 
-TEST_CASE("TrackingCallback: trackers of the caller, with changed and with unchanged names") {
+TEST_CASE("TrackingCallback: trackers of the caller get grouped or unchanged names") {
   const tiny_runs::Folder folder;
-  const auto grouped = std::make_shared<LogNames>(false),
-             unchanged = std::make_shared<LogNames>(true);
+  const auto grouped = std::make_shared<NameRecordingTracker>(false),
+             unchanged = std::make_shared<NameRecordingTracker>(true);
   {
     Trainer trainer(
         new_model(), logged_steps(folder.path),

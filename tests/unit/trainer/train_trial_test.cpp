@@ -12,8 +12,8 @@
 #include "hasten/base/error.h"
 #include "hasten/search/trial_arguments.h"
 #include "unit/code_of.h"
+#include "unit/scoped_environment.h"
 #include "unit/trainer/tiny.h"
-#include "unit/variable.h"
 
 namespace trainer_train_trial_test {
 
@@ -43,7 +43,7 @@ TrainerParts parts_of_trial() {
 
 }  // namespace
 
-TEST_CASE("search with the Trainer: reports, pruning and the best trial") {
+TEST_CASE("search with the Trainer: trials report, are pruned, and the best one wins") {
   const Folder folder;
   std::vector<std::int64_t> steps;
   // A rate of 5 destroys the model, so this trial is worse than the median.
@@ -94,7 +94,7 @@ TEST_CASE("search with the Trainer: a run without evaluations is evaluated at it
 }
 
 TEST_CASE("search with the Trainer: after a restart of the job an unfinished trial begins anew") {
-  struct Failing : TrainerCallback {
+  struct ThrowingCallback : TrainerCallback {
     void on_step_end(const TrainerEvent& event, TrainerControl&, double) override {
       if (event.state.global_step == 5) throw std::domain_error("the first attempt fails");
     }
@@ -104,12 +104,12 @@ TEST_CASE("search with the Trainer: after a restart of the job an unfinished tri
   base.save_strategy = SaveStrategy::steps;
   base.save_steps = 2;
   const auto search = [&](const char* restarts) {
-    const AttemptOfJob job("search", restarts);
+    const ScopedTorchrunVariables job("search", restarts);
     return search_hyperparameters(
         SearchSpace().choice("learning_rate", {1e-3}),
         [&](Trial& trial) -> std::optional<double> {
           TrainerParts parts = parts_of_trial();
-          if (*restarts == '0') parts.callbacks = {std::make_shared<Failing>()};
+          if (*restarts == '0') parts.callbacks = {std::make_shared<ThrowingCallback>()};
           Trainer trainer(new_model(0), arguments_for(trial, base), parts);
           return train_trial(trainer, trial);
         },

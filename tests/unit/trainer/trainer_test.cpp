@@ -35,7 +35,7 @@ void check_equal(const PreTrainedModel& a, const PreTrainedModel& b) {
 
 }  // namespace
 
-TEST_CASE("trainer: a run resumed at any step ends with the bits of an uninterrupted one") {
+TEST_CASE("trainer: a run resumed at any step gives the same bits as an uninterrupted one") {
   for (const std::int64_t accumulation : {1, 2}) {
     const Folder whole, parts;
     TrainingArguments args = three_epochs(whole);

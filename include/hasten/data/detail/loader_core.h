@@ -12,7 +12,7 @@
 #include "hasten/data/batch_info.h"
 #include "hasten/data/context.h"
 #include "hasten/data/loader_options.h"
-#include "hasten/data/share.h"
+#include "hasten/data/loader_sharding.h"
 
 namespace hasten::detail {
 
@@ -31,7 +31,7 @@ class HASTEN_API BatchSource {
   // reads.
   virtual void rewind(std::int64_t epoch, std::int64_t keep) = 0;
   virtual void skip(std::int64_t rows) = 0;
-  // True if a stream can be divided into parts; shard() makes it return only one of them.
+  // True if a stream can be divided into shards; shard() makes it return only one of them.
   virtual bool is_shardable() const = 0;
   virtual void shard(std::int64_t num_shards, std::int64_t index) = 0;
   // Reads the rows of the next step: `rows`, or fewer if the stream ends. Returns their number.
@@ -39,8 +39,8 @@ class HASTEN_API BatchSource {
   // Makes a batch of `rows` rows of that step, beginning with row `first`. After the last row of
   // the step, the kept rows follow. Each row is moved out, so only one batch may use it. The step
   // begins with row `step_start` of the epoch.
-  virtual AnyBatch make_from_read(std::int64_t first, std::int64_t rows, std::int64_t step_start,
-                                  const BatchContext& context) = 0;
+  virtual AnyBatch make_from_read_rows(std::int64_t first, std::int64_t rows,
+                                       std::int64_t step_start, const BatchContext& context) = 0;
   // Converts a batch to bytes and back (hasten/data/pack.h); is_packable() is true if its type
   // allows that.
   virtual bool is_packable() const = 0;
@@ -66,9 +66,9 @@ class HASTEN_API LoaderCore {
   std::int64_t batch() const;
   std::optional<std::int64_t> batches() const;
   std::optional<std::int64_t> rows() const;
-  bool reads_part() const;
+  bool reads_shard() const;
   const LoaderOptions& options() const;
-  void share(const LoaderShare& share);
+  void set_sharding(const LoaderSharding& sharding);
   void set_even_batches(bool even);
   LoaderState state() const;
   void load_state(const LoaderState& state);
@@ -82,7 +82,7 @@ class HASTEN_API LoaderCore {
 
 [[noreturn]] HASTEN_API void throw_unknown_size(const char* call);
 [[noreturn]] HASTEN_API void throw_no_copies();
-[[noreturn]] HASTEN_API void throw_empty_part();
+[[noreturn]] HASTEN_API void throw_empty_shard();
 // Returns a page-locked copy if CUDA is available and the tensor is in ordinary memory, otherwise
 // the tensor itself.
 HASTEN_API at::Tensor pinned(const at::Tensor& tensor);

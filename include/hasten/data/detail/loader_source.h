@@ -181,9 +181,10 @@ class TypedSource : public BatchSource {
     }
     return static_cast<std::int64_t>(read_.size());
   }
-  AnyBatch make_from_read([[maybe_unused]] std::int64_t first, [[maybe_unused]] std::int64_t rows,
-                          [[maybe_unused]] std::int64_t step_start,
-                          [[maybe_unused]] const BatchContext& context) override {
+  AnyBatch make_from_read_rows([[maybe_unused]] std::int64_t first,
+                               [[maybe_unused]] std::int64_t rows,
+                               [[maybe_unused]] std::int64_t step_start,
+                               [[maybe_unused]] const BatchContext& context) override {
     if constexpr (!stream) {
       return nullptr;
     } else {
@@ -194,7 +195,7 @@ class TypedSource : public BatchSource {
         if (at < read_.size()) {
           own.push_back(std::move(read_[at]));
         } else if constexpr (std::is_copy_constructible_v<Row>) {
-          if (kept_.empty()) throw_empty_part();
+          if (kept_.empty()) throw_empty_shard();
           own.push_back(kept_[(at - read_.size()) % kept_.size()]);
         } else {
           throw_no_copies();

@@ -29,47 +29,47 @@ struct PassPosition {
 
 // The position in a loader of either kind.
 struct SavedPosition {
-  bool is_of_hasten = false;
+  bool is_hasten_loader = false;
   LoaderState loader;
   PassPosition pass;
 };
 
-class HASTEN_API PositionedLoader {
+class HASTEN_API LoaderPosition {
  public:
-  virtual ~PositionedLoader() = default;
+  virtual ~LoaderPosition() = default;
   virtual SavedPosition position() const = 0;
   // Throws DataError "data.state" for a position past the end.
   virtual void set_position(const SavedPosition& position) = 0;
-  virtual bool is_of_hasten() const = 0;
+  virtual bool is_hasten_loader() const = 0;
 };
 
 template <class Loader>
-class HastenLoaderPosition : public PositionedLoader {
+class HastenLoaderPosition : public LoaderPosition {
  public:
   explicit HastenLoaderPosition(std::shared_ptr<Loader> loader) : loader_(std::move(loader)) {}
   SavedPosition position() const override {
-    return {.is_of_hasten = true, .loader = loader_->state(), .pass = {}};
+    return {.is_hasten_loader = true, .loader = loader_->state(), .pass = {}};
   }
   void set_position(const SavedPosition& position) override {
     loader_->load_state(position.loader);
   }
-  bool is_of_hasten() const override { return true; }
+  bool is_hasten_loader() const override { return true; }
 
  private:
   std::shared_ptr<Loader> loader_;
 };
 
-class HASTEN_API ForeignLoaderPosition : public PositionedLoader {
+class HASTEN_API ForeignLoaderPosition : public LoaderPosition {
  public:
   SavedPosition position() const override {
-    return {.is_of_hasten = false, .loader = {}, .pass = resumes ? resumed : current};
+    return {.is_hasten_loader = false, .loader = {}, .pass = resumes ? resumed : current};
   }
   void set_position(const SavedPosition& position) override {
     resumes = position.pass.batches > 0;
     resumed = position.pass;
     current = {};
   }
-  bool is_of_hasten() const override { return false; }
+  bool is_hasten_loader() const override { return false; }
 
   PassPosition current;
   // The pass that `current` belongs to.

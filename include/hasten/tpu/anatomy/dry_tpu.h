@@ -1,12 +1,12 @@
 // File: hasten/tpu/anatomy/dry_tpu.h
 // Runs a real program on device `tpu` on a machine without a TPU. The TPU's own compiler, libtpu,
-// which the user installs, compiles each program for a topology, and no program is run. An account
+// which the user installs, compiles each program for a topology, and no program is run. An estimate
 // records the memory that tensors, temporaries and code take on the device.
 //
 //   DryTpu dry("v5e:2x2");                              // before the Accelerator
 //   Accelerator accelerator({.tpu = true});
 //   // ... the unchanged training loop ...
-//   std::cout << to_text(dry.account());
+//   std::cout << to_text(dry.estimate());
 //
 // Operators run in the program's order (TORCH_TPU_LAUNCH_BLOCKING), unless the environment says
 // TORCH_TPU_DEFER_AND_FUSE=1. A number that the program reads back is a placeholder: 1, or true.
@@ -25,8 +25,8 @@
 #include <string>
 
 #include "hasten/base/export.h"
-#include "hasten/prepare/step_observer.h"
-#include "hasten/tpu/anatomy/tpu_account.h"
+#include "hasten/prepare/detail/step_observer.h"
+#include "hasten/tpu/anatomy/tpu_estimate.h"
 
 namespace hasten {
 
@@ -48,8 +48,8 @@ class HASTEN_API DryTpu {
   void step();
   // The number of steps so far.
   std::int64_t steps() const;
-  // The account so far. Opens the device if the program has not.
-  anatomy::TpuAccount account() const;
+  // The estimate so far. Opens the device if the program has not.
+  anatomy::TpuEstimate estimate() const;
 
  private:
   class Listener;

@@ -48,7 +48,7 @@ struct CrossEntropyKernel {
         sums.add_exponentials(numbers);
         if (adds_logits) sums.add_logits(numbers);
       }
-      const float top = block.most(sums.top);
+      const float top = block.maximum(sums.top);
       float totals[2] = {sums.exponentials * exponential(sums.top - top), sums.logits};
       const float of_label = load(x[label]);  // before block.sum(), after which it is overwritten
       block.sum(totals);
@@ -72,12 +72,12 @@ struct CrossEntropyKernel {
 
     // Scales the sum so far once for all packs.
     HASTEN_GPU_CODE void add_exponentials(const float (&numbers)[kDepth][kPack]) {
-      float most = top;
+      float maximum = top;
       for (const auto& pack : numbers)
-        for (const float x : pack) most = fmaxf(most, x);
-      const float base = most == -kInfinity ? 0.0f : most;  // only padding so far
+        for (const float x : pack) maximum = fmaxf(maximum, x);
+      const float base = maximum == -kInfinity ? 0.0f : maximum;  // only padding so far
       exponentials *= exponential(top - base);
-      top = most;
+      top = maximum;
       // Short chains of sums, because each sum waits for the one before it.
       for (int i = 0; i < kPack; ++i) {
         float sum = 0;
@@ -122,7 +122,7 @@ struct CrossEntropyKernel {
   HASTEN_GPU_CODE void write_zeros(const Block& block, T* x) const {
     const float zeros[kPack] = {};
     for_packs<kPack>(block, call.stride,
-                     [&](Index column) { write_last(x + column, rounded<T>(zeros)); });
+                     [&](Index column) { write_streaming(x + column, rounded<T>(zeros)); });
   }
 
   // Writes exp(x - base) - even, minus (1 - call.smoothing) for the label. It goes backwards,
@@ -146,7 +146,7 @@ struct CrossEntropyKernel {
         if (column + kPack > columns)
           for (int i = 0; i < kPack; ++i)
             if (column + i >= columns) numbers[d][i] = 0;
-        write_last(x + column, rounded<T>(numbers[d]));
+        write_streaming(x + column, rounded<T>(numbers[d]));
       }
     }
   }

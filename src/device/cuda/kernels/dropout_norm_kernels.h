@@ -15,7 +15,7 @@ namespace hasten::gpu {
 template <class T = void>
 struct DropoutCall {
   const T* x;
-  Decisions decisions;
+  DropoutDecisions decisions;
   T* y;
   Index rows, columns;
 };
@@ -29,7 +29,7 @@ struct DropoutAddNormCall {
   const S* residual;
   const float *gamma, *beta;
   float epsilon;
-  Decisions decisions;
+  DropoutDecisions decisions;
   S* z;
   T* y;
   float *mean, *rstd;
@@ -43,7 +43,7 @@ struct DropoutAddNormBackwardCall {
   const T* dy;
   const S* z;
   const float *mean, *rstd, *gamma;
-  Decisions decisions;
+  DropoutDecisions decisions;
   S* dz;
   T* dx;
   float* sums;
@@ -168,11 +168,11 @@ struct DropoutAddNormKernel {
 
 // Writes dz and dx, and to sums [call.parts, 3 call.columns] the gradients of bias, gamma and beta
 // over the call.rows of each part, side by side. The grid has a block for each part, which reads
-// kRows call.rows at once. If kJoins, dz includes the gradient of the stream.
-template <class T, class S, bool kCentres, bool kJoins, int kPack, int kPacks>
+// kRows call.rows at once. If kAddsStreamGradient, dz includes the gradient of the stream.
+template <class T, class S, bool kCentres, bool kAddsStreamGradient, int kPack, int kPacks>
 struct DropoutAddNormBackwardKernel {
   using Place = RowPlace<kPack, kPacks>;
-  static constexpr int kRows = kPack * kPacks > 8 ? 1 : kJoins ? 2 : 4;
+  static constexpr int kRows = kPack * kPacks > 8 ? 1 : kAddsStreamGradient ? 2 : 4;
 
   DropoutAddNormBackwardCall<T, S> call;
 
@@ -202,7 +202,7 @@ struct DropoutAddNormBackwardKernel {
  private:
   struct Row {
     Pack<T, kPack> gradient[kPacks];
-    Pack<S, kPack> stored[kPacks], of_stream[kJoins ? kPacks : 1];
+    Pack<S, kPack> stored[kPacks], of_stream[kAddsStreamGradient ? kPacks : 1];
     float mean, inverse;
   };
   struct Gradients {
@@ -217,7 +217,7 @@ struct DropoutAddNormBackwardKernel {
       const Index at = row * call.columns + place.column(p);
       to.gradient[p] = read_pack<kPack>(call.dy + at);
       to.stored[p] = read_pack<kPack>(call.z + at);
-      if constexpr (kJoins) {
+      if constexpr (kAddsStreamGradient) {
         if (call.of_stream != nullptr) {
           to.of_stream[p] = read_pack<kPack>(call.of_stream + at);
         } else {
@@ -253,7 +253,7 @@ struct DropoutAddNormBackwardKernel {
       for (int i = 0; i < kPack; ++i) {
         const float d = load(row.gradient[p].values[i]), normed = xhat(row, p, i);
         of_z[i] = (d * scales[p][i] - sum - normed * dot) * row.inverse;
-        if constexpr (kJoins) of_z[i] += load(row.of_stream[p].values[i]);
+        if constexpr (kAddsStreamGradient) of_z[i] += load(row.of_stream[p].values[i]);
         of_x[i] = of_z[i] * factors[i];
         gradients.bias[p][i] += of_x[i];
         gradients.gamma[p][i] += d * normed;

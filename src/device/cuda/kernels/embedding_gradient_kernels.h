@@ -105,7 +105,7 @@ struct EmbeddingChunksKernel {
 // The grid has a block for each chunk and each tile of columns. A block works only if an id begins
 // in its chunk and continues in the next one.
 template <int kPack>
-struct EmbeddingJoinsKernel {
+struct EmbeddingMergeKernel {
   EmbeddingGradientCall call;
   Index chunks;
 

@@ -10,7 +10,7 @@ namespace hasten::gpu {
 
 // The cumulative normal distribution at u, and its density at u.
 struct Normal {
-  float below, density;
+  float cdf, density;
 };
 // Accurate to 1e-7. Computes erfc by formula 7.1.26 of Abramowitz and Stegun, which needs the same
 // exponential as the density.
@@ -26,27 +26,27 @@ HASTEN_GPU_CODE Normal normal_at(float u) {
 
 // GELU and its derivative at u.
 struct ExactGelu {
-  static HASTEN_GPU_CODE float value(float u) { return u * normal_at(u).below; }
+  static HASTEN_GPU_CODE float value(float u) { return u * normal_at(u).cdf; }
   static HASTEN_GPU_CODE float slope(float u) {
     const Normal normal = normal_at(u);
-    return normal.below + u * normal.density;
+    return normal.cdf + u * normal.density;
   }
 };
 
 // The approximation u (1 + tanh z) / 2 = u / (1 + e^(-2 z)) with z = sqrt(2 / pi) (u + 0.044715
 // u^3).
 struct TanhGelu {
-  static HASTEN_GPU_CODE float value(float u) { return u * below(u); }
+  static HASTEN_GPU_CODE float value(float u) { return u * cdf(u); }
   static HASTEN_GPU_CODE float slope(float u) {
-    const float share = below(u);
-    return share + u * share * (1.0f - share) * kTwice * (1.0f + 3.0f * kCubic * u * u);
+    const float p = cdf(u);
+    return p + u * p * (1.0f - p) * kTwice * (1.0f + 3.0f * kCubic * u * u);
   }
 
  private:
   static constexpr float kTwice = 1.59576912f, kCubic = 0.044715f;  // 2 sqrt(2 / pi)
 
-  // The factor by which u is multiplied.
-  static HASTEN_GPU_CODE float below(float u) {
+  // Approximates the cumulative normal distribution at u, the factor by which u is multiplied.
+  static HASTEN_GPU_CODE float cdf(float u) {
     return reciprocal(1.0f + exponential(-kTwice * u * (1.0f + kCubic * u * u)));
   }
 };

@@ -136,7 +136,7 @@ HASTEN_GPU_CODE void write_pack(T* to, const Pack<T, kCount>& pack) {
 }
 // Writes numbers that this kernel does not read again. The cache evicts them first.
 template <class T, int kCount>
-HASTEN_GPU_CODE void write_last(T* to, const Pack<T, kCount>& pack) {
+HASTEN_GPU_CODE void write_streaming(T* to, const Pack<T, kCount>& pack) {
 #ifdef __CUDACC__
   if constexpr (sizeof pack == sizeof(uint4)) {
     uint4 bits;

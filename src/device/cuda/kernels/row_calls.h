@@ -33,7 +33,7 @@ struct Grid {
 // A grid has at most this many blocks. If there are more rows, each block processes several.
 inline constexpr Index kMaxBlocks = Index{1} << 20;
 
-inline int whole_warps(Index threads) {
+inline int round_up_to_warps(Index threads) {
   return static_cast<int>(
       std::clamp<Index>((threads + kWarp - 1) / kWarp * kWarp, kWarp, kMaxThreads));
 }
@@ -42,7 +42,7 @@ inline int whole_warps(Index threads) {
 template <int kPack>
 Grid grid_of_rows(Index rows, Index columns) {
   return {.blocks = std::min(rows, kMaxBlocks),
-          .threads = std::min(whole_warps((columns + kPack - 1) / kPack), 256)};
+          .threads = std::min(round_up_to_warps((columns + kPack - 1) / kPack), 256)};
 }
 
 template <int kPack>
@@ -63,11 +63,11 @@ template <int kPack, int kPacks>
 int threads_of_row(Index columns) {
   // Packs of 4 columns come in pairs, which need whole groups of 128 columns.
   const Index packs = kPack == 1 ? columns : (columns + 127) / 128 * 32;
-  return whole_warps((packs + kPacks - 1) / kPacks);
+  return round_up_to_warps((packs + kPacks - 1) / kPacks);
 }
 
 template <int kPack, int kPacks>
-Grid grid_of_held_rows(Index rows, Index columns) {
+Grid grid_of_register_rows(Index rows, Index columns) {
   return {.blocks = std::min(rows, kMaxBlocks), .threads = threads_of_row<kPack, kPacks>(columns)};
 }
 
@@ -76,7 +76,7 @@ Grid grid_of_held_rows(Index rows, Index columns) {
 inline Index threads_for(Index rows) { return rows >= 8192 ? kWarp : kMaxThreads; }
 
 // The widest row that a block can hold in its registers.
-inline constexpr Index kMaxHeldColumns = Index{kMaxThreads} * 32;
+inline constexpr Index kMaxRegisterColumns = Index{kMaxThreads} * 32;
 
 // Calls body with a null pointer of the type.
 template <class Body>
@@ -93,8 +93,8 @@ void with_type(NumberType type, Body body) {
 
 // Returns whether all rows of these tensors, whose elements have `width` bytes, begin at a multiple
 // of `count` elements.
-inline bool begin_at_packs(int count, int width, Index columns,
-                           std::initializer_list<const void*> tensors) {
+inline bool are_pack_aligned(int count, int width, Index columns,
+                             std::initializer_list<const void*> tensors) {
   const auto bytes = static_cast<std::uintptr_t>(count) * static_cast<std::uintptr_t>(width);
   return columns % count == 0 && std::all_of(tensors.begin(), tensors.end(), [&](const void* x) {
            return reinterpret_cast<std::uintptr_t>(x) % bytes == 0;
@@ -108,8 +108,8 @@ void with_packs(NumberType type, Index columns, std::initializer_list<const void
                 std::initializer_list<const void*> floats, Body body) {
   with_type(type, [&]<class T>(T*) {
     constexpr int kWidth = sizeof(T), kPack = 16 / kWidth;
-    if (begin_at_packs(kPack, kWidth, columns, tensors) &&
-        begin_at_packs(4, sizeof(float), columns, floats)) {
+    if (are_pack_aligned(kPack, kWidth, columns, tensors) &&
+        are_pack_aligned(4, sizeof(float), columns, floats)) {
       body.template operator()<T, kPack>();
     } else {
       body.template operator()<T, 1>();
@@ -121,15 +121,15 @@ void with_packs(NumberType type, Index columns, std::initializer_list<const void
 // the number of packs so that `threads` threads hold a row, or more threads if these are not
 // enough.
 template <class Body>
-void with_held_rows(NumberType type, Index columns, Index threads,
-                    std::initializer_list<const void*> tensors,
-                    std::initializer_list<const void*> floats, Body body) {
+void with_register_rows(NumberType type, Index columns, Index threads,
+                        std::initializer_list<const void*> tensors,
+                        std::initializer_list<const void*> floats, Body body) {
   with_type(type, [&]<class T>(T*) {
     const auto fits = [&](int pack, int packs, Index most) {
       return columns <= most * pack * packs;
     };
-    if (begin_at_packs(4, sizeof(T), columns, tensors) &&
-        begin_at_packs(4, sizeof(float), columns, floats)) {
+    if (are_pack_aligned(4, sizeof(T), columns, tensors) &&
+        are_pack_aligned(4, sizeof(float), columns, floats)) {
       if (fits(4, 2, threads)) return body.template operator()<T, 4, 2>();
       if (fits(4, 4, threads)) return body.template operator()<T, 4, 4>();
       if (fits(4, 6, threads)) return body.template operator()<T, 4, 6>();
@@ -218,33 +218,33 @@ void start(const ColumnSumCall<>& c, NumberType type, const Launch& launch) {
 template <class Launch>
 void start(const DropoutCall<>& c, NumberType type, const Launch& launch) {
   if (c.rows == 0 || c.columns == 0) return;
-  with_held_rows(type, c.columns, threads_for(c.rows), {c.x, c.y}, {},
-                 [&]<class T, int kPack, int kPacks>() {
-                   launch(DropoutKernel<T, kPack, kPacks>{typed<T>(c)},
-                          grid_of_held_rows<kPack, kPacks>(c.rows, c.columns));
-                 });
+  with_register_rows(type, c.columns, threads_for(c.rows), {c.x, c.y}, {},
+                     [&]<class T, int kPack, int kPacks>() {
+                       launch(DropoutKernel<T, kPack, kPacks>{typed<T>(c)},
+                              grid_of_register_rows<kPack, kPacks>(c.rows, c.columns));
+                     });
 }
 
 template <class Launch>
 void start(const DropoutAddNormCall<>& c, NumberType type, const Launch& launch) {
   if (c.rows == 0 || c.columns == 0) return;
-  with_held_rows(type, c.columns, threads_for(c.rows), {c.x, c.residual, c.z, c.y},
-                 {c.bias, c.gamma, c.beta}, [&]<class T, int kPack, int kPacks>() {
-                   launch(DropoutAddNormKernel<T, T, true, kPack, kPacks>{typed<T, T>(c)},
-                          grid_of_held_rows<kPack, kPacks>(c.rows, c.columns));
-                 });
+  with_register_rows(type, c.columns, threads_for(c.rows), {c.x, c.residual, c.z, c.y},
+                     {c.bias, c.gamma, c.beta}, [&]<class T, int kPack, int kPacks>() {
+                       launch(DropoutAddNormKernel<T, T, true, kPack, kPacks>{typed<T, T>(c)},
+                              grid_of_register_rows<kPack, kPacks>(c.rows, c.columns));
+                     });
 }
 
 template <class Launch>
 void start(const DropoutAddPreNormCall& pre, NumberType type, const Launch& launch) {
   const DropoutAddNormCall<>& c = pre.call;
   if (c.rows == 0 || c.columns == 0) return;
-  with_held_rows(
+  with_register_rows(
       type, c.columns, threads_for(c.rows), {c.x, c.y}, {c.residual, c.z, c.bias, c.gamma, c.beta},
       [&]<class T, int kPack, int kPacks>() {
         const auto run = [&]<bool kCentres>(std::bool_constant<kCentres>) {
           launch(DropoutAddNormKernel<T, float, kCentres, kPack, kPacks>{typed<T, float>(c)},
-                 grid_of_held_rows<kPack, kPacks>(c.rows, c.columns));
+                 grid_of_register_rows<kPack, kPacks>(c.rows, c.columns));
         };
         c.beta != nullptr ? run(std::true_type()) : run(std::false_type());
       });
@@ -253,7 +253,7 @@ void start(const DropoutAddPreNormCall& pre, NumberType type, const Launch& laun
 template <class Launch>
 void start(const DropoutAddNormBackwardCall<>& c, NumberType type, const Launch& launch) {
   if (c.rows == 0 || c.columns == 0) return;
-  with_held_rows(
+  with_register_rows(
       type, c.columns, kMaxThreads, {c.dy, c.z, c.dz, c.dx}, {c.gamma},
       [&]<class T, int kPack, int kPacks>() {
         launch(DropoutAddNormBackwardKernel<T, T, true, false, kPack, kPacks>{typed<T, T>(c)},
@@ -265,7 +265,7 @@ template <class Launch>
 void start(const DropoutAddPreNormBackwardCall& pre, NumberType type, const Launch& launch) {
   const DropoutAddNormBackwardCall<>& c = pre.call;
   if (c.rows == 0 || c.columns == 0) return;
-  with_held_rows(
+  with_register_rows(
       type, c.columns, kMaxThreads, {c.dy, c.dx}, {c.z, c.dz, c.of_stream, c.gamma},
       [&]<class T, int kPack, int kPacks>() {
         const auto run = [&]<bool kCentres>(std::bool_constant<kCentres>) {
@@ -281,22 +281,22 @@ void start(const DropoutAddPreNormBackwardCall& pre, NumberType type, const Laun
 template <class Launch>
 void start(const SoftmaxDropoutCall<>& c, NumberType type, const Launch& launch) {
   if (c.rows == 0 || c.scores.keys == 0) return;
-  with_held_rows(type, c.scores.keys, threads_for(c.rows), {c.scores.products, c.out},
-                 {c.scores.mask}, [&]<class T, int kPack, int kPacks>() {
-                   launch(SoftmaxDropoutKernel<T, kPack, kPacks>{typed<T>(c)},
-                          grid_of_held_rows<kPack, kPacks>(c.rows, c.scores.keys));
-                 });
+  with_register_rows(type, c.scores.keys, threads_for(c.rows), {c.scores.products, c.out},
+                     {c.scores.mask}, [&]<class T, int kPack, int kPacks>() {
+                       launch(SoftmaxDropoutKernel<T, kPack, kPacks>{typed<T>(c)},
+                              grid_of_register_rows<kPack, kPacks>(c.rows, c.scores.keys));
+                     });
 }
 
 template <class Launch>
 void start(const SoftmaxDropoutBackwardCall<>& c, NumberType type, const Launch& launch) {
   if (c.rows == 0 || c.scores.keys == 0) return;
-  with_held_rows(type, c.scores.keys, threads_for(c.rows),
-                 {c.scores.products, c.gradient, c.of_products}, {c.scores.mask},
-                 [&]<class T, int kPack, int kPacks>() {
-                   launch(SoftmaxDropoutBackwardKernel<T, kPack, kPacks>{typed<T>(c)},
-                          grid_of_held_rows<kPack, kPacks>(c.rows, c.scores.keys));
-                 });
+  with_register_rows(type, c.scores.keys, threads_for(c.rows),
+                     {c.scores.products, c.gradient, c.of_products}, {c.scores.mask},
+                     [&]<class T, int kPack, int kPacks>() {
+                       launch(SoftmaxDropoutBackwardKernel<T, kPack, kPacks>{typed<T>(c)},
+                              grid_of_register_rows<kPack, kPacks>(c.rows, c.scores.keys));
+                     });
 }
 
 template <class Launch>
@@ -305,7 +305,7 @@ void start(const CrossEntropyCall<>& c, NumberType type, const Launch& launch) {
   with_packs(type, c.stride, {c.logits}, {}, [&]<class T, int kPack>() {
     launch(CrossEntropyKernel<T, kPack>{typed<T>(c)},
            Grid{.blocks = std::min(c.rows, kMaxBlocks),
-                .threads = whole_warps((c.stride + kPack - 1) / kPack)});
+                .threads = round_up_to_warps((c.stride + kPack - 1) / kPack)});
   });
 }
 
@@ -321,9 +321,9 @@ void start(const EmbeddingGradientCall& c, const Launch& launch) {
   const Index chunks = chunks_of(c.tokens);
   const auto run = [&]<int kPack>(std::integral_constant<int, kPack>) {
     launch(EmbeddingChunksKernel<kPack>{c, chunks}, grid_of_rows<kPack>(chunks, c.columns));
-    launch(EmbeddingJoinsKernel<kPack>{c, chunks}, grid_of_tiles<kPack>(chunks, c.columns));
+    launch(EmbeddingMergeKernel<kPack>{c, chunks}, grid_of_tiles<kPack>(chunks, c.columns));
   };
-  if (begin_at_packs(4, sizeof(float), c.columns, {c.gradient, c.partial, c.table})) {
+  if (are_pack_aligned(4, sizeof(float), c.columns, {c.gradient, c.partial, c.table})) {
     run(std::integral_constant<int, 4>());
   } else {
     run(std::integral_constant<int, 1>());

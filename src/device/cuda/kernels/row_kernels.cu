@@ -3,7 +3,7 @@
 
 #include <cassert>
 
-#include "device/cuda/kernels/row_starts.h"
+#include "device/cuda/kernels/row_launches.h"
 
 namespace hasten::gpu {
 namespace {
@@ -28,7 +28,8 @@ struct CudaBlock {
   __device__ void sum(float (&numbers)[kCount]) const {
     __shared__ float of_warps[kMaxThreads / kWarp][kCount];
     const int warp = thread() / kWarp, warps = threads() / kWarp;
-    for (float& each : numbers) each = over_warp(each, [](float a, float b) { return a + b; });
+    for (float& each : numbers)
+      each = reduce_over_warp(each, [](float a, float b) { return a + b; });
     if (warps == 1) return;
     if (thread() % kWarp == 0)
       for (int i = 0; i < kCount; ++i) of_warps[warp][i] = numbers[i];
@@ -40,10 +41,10 @@ struct CudaBlock {
     __syncthreads();  // before the next sum overwrites the shared numbers
   }
 
-  __device__ float most(float x) const {
+  __device__ float maximum(float x) const {
     __shared__ float of_warps[kMaxThreads / kWarp];
     const int warp = thread() / kWarp, warps = threads() / kWarp;
-    x = over_warp(x, [](float a, float b) { return fmaxf(a, b); });
+    x = reduce_over_warp(x, [](float a, float b) { return fmaxf(a, b); });
     if (thread() % kWarp == 0) of_warps[warp] = x;
     __syncthreads();
     for (int w = 0; w < warps; ++w) x = fmaxf(x, of_warps[w]);
@@ -53,7 +54,7 @@ struct CudaBlock {
 
  private:
   template <class Combine>
-  static __device__ float over_warp(float x, Combine combine) {
+  static __device__ float reduce_over_warp(float x, Combine combine) {
     for (int distance = kWarp / 2; distance > 0; distance /= 2)
       x = combine(x, __shfl_xor_sync(0xFFFFFFFFu, x, distance));
     return x;
@@ -74,63 +75,66 @@ struct CudaLaunch {
   }
 };
 
-const char* start_error() {
+const char* launch_error() {
   const cudaError_t error = cudaGetLastError();
   return error == cudaSuccess ? nullptr : cudaGetErrorString(error);
 }
 
 template <class... Call>
-const char* start_call(void* stream, const Call&... call) {
+const char* launch_call(void* stream, const Call&... call) {
   start(call..., CudaLaunch{static_cast<cudaStream_t>(stream)});
-  return start_error();
+  return launch_error();
 }
 
 }  // namespace
 
-const char* start_in(void* stream, const BiasGeluCall<>& call, NumberType type) {
-  return start_call(stream, call, type);
+const char* launch_on_stream(void* stream, const BiasGeluCall<>& call, NumberType type) {
+  return launch_call(stream, call, type);
 }
-const char* start_in(void* stream, const BiasGeluBackwardCall<>& call, NumberType type) {
-  return start_call(stream, call, type);
+const char* launch_on_stream(void* stream, const BiasGeluBackwardCall<>& call, NumberType type) {
+  return launch_call(stream, call, type);
 }
-const char* start_in(void* stream, const BiasTanhGeluCall& call, NumberType type) {
-  return start_call(stream, call, type);
+const char* launch_on_stream(void* stream, const BiasTanhGeluCall& call, NumberType type) {
+  return launch_call(stream, call, type);
 }
-const char* start_in(void* stream, const BiasTanhGeluBackwardCall& call, NumberType type) {
-  return start_call(stream, call, type);
+const char* launch_on_stream(void* stream, const BiasTanhGeluBackwardCall& call, NumberType type) {
+  return launch_call(stream, call, type);
 }
-const char* start_in(void* stream, const ColumnSumCall<>& call, NumberType type) {
-  return start_call(stream, call, type);
+const char* launch_on_stream(void* stream, const ColumnSumCall<>& call, NumberType type) {
+  return launch_call(stream, call, type);
 }
-const char* start_in(void* stream, const DropoutCall<>& call, NumberType type) {
-  return start_call(stream, call, type);
+const char* launch_on_stream(void* stream, const DropoutCall<>& call, NumberType type) {
+  return launch_call(stream, call, type);
 }
-const char* start_in(void* stream, const DropoutAddNormCall<>& call, NumberType type) {
-  return start_call(stream, call, type);
+const char* launch_on_stream(void* stream, const DropoutAddNormCall<>& call, NumberType type) {
+  return launch_call(stream, call, type);
 }
-const char* start_in(void* stream, const DropoutAddNormBackwardCall<>& call, NumberType type) {
-  return start_call(stream, call, type);
+const char* launch_on_stream(void* stream, const DropoutAddNormBackwardCall<>& call,
+                             NumberType type) {
+  return launch_call(stream, call, type);
 }
-const char* start_in(void* stream, const DropoutAddPreNormCall& call, NumberType type) {
-  return start_call(stream, call, type);
+const char* launch_on_stream(void* stream, const DropoutAddPreNormCall& call, NumberType type) {
+  return launch_call(stream, call, type);
 }
-const char* start_in(void* stream, const DropoutAddPreNormBackwardCall& call, NumberType type) {
-  return start_call(stream, call, type);
+const char* launch_on_stream(void* stream, const DropoutAddPreNormBackwardCall& call,
+                             NumberType type) {
+  return launch_call(stream, call, type);
 }
-const char* start_in(void* stream, const SoftmaxDropoutCall<>& call, NumberType type) {
-  return start_call(stream, call, type);
+const char* launch_on_stream(void* stream, const SoftmaxDropoutCall<>& call, NumberType type) {
+  return launch_call(stream, call, type);
 }
-const char* start_in(void* stream, const SoftmaxDropoutBackwardCall<>& call, NumberType type) {
-  return start_call(stream, call, type);
+const char* launch_on_stream(void* stream, const SoftmaxDropoutBackwardCall<>& call,
+                             NumberType type) {
+  return launch_call(stream, call, type);
 }
-const char* start_in(void* stream, const CrossEntropyCall<>& call, NumberType type) {
-  return start_call(stream, call, type);
+const char* launch_on_stream(void* stream, const CrossEntropyCall<>& call, NumberType type) {
+  return launch_call(stream, call, type);
 }
-const char* start_in(void* stream, const EmbeddingSumKernel& kernel) {
-  return start_call(stream, kernel);
+const char* launch_on_stream(void* stream, const EmbeddingSumKernel& kernel) {
+  return launch_call(stream, kernel);
 }
-const char* start_in(void* stream, const EmbeddingGradientCall& call) {
-  return start_call(stream, call);
+const char* launch_on_stream(void* stream, const EmbeddingGradientCall& call) {
+  return launch_call(stream, call);
 }
 
 }  // namespace hasten::gpu

@@ -25,7 +25,7 @@ struct Scores {
 template <class T = void>
 struct SoftmaxDropoutCall {
   Scores<T> scores;
-  Decisions decisions;
+  DropoutDecisions decisions;
   T* out;
   float* log_sum;
   Index rows;
@@ -35,7 +35,7 @@ struct SoftmaxDropoutCall {
 template <class T = void>
 struct SoftmaxDropoutBackwardCall {
   Scores<T> scores;
-  Decisions decisions;
+  DropoutDecisions decisions;
   const T* gradient;
   const float* log_sum;
   T* of_products;
@@ -44,12 +44,12 @@ struct SoftmaxDropoutBackwardCall {
 
 // The scores of a row in the registers of a block.
 template <class T, int kPack, int kPacks>
-struct HeldScores {
+struct RegisterScores {
   using Place = RowPlace<kPack, kPacks>;
 
   float values[kPacks][kPack];
 
-  HASTEN_GPU_CODE HeldScores(const Scores<T>& scores, const Place& place, Index row) {
+  HASTEN_GPU_CODE RegisterScores(const Scores<T>& scores, const Place& place, Index row) {
     const Index last =
         scores.is_causal ? row % scores.queries + scores.keys - scores.queries : scores.keys;
     const T* const products = scores.products + row * scores.keys;
@@ -82,11 +82,11 @@ struct SoftmaxDropoutKernel {
   HASTEN_GPU_CODE void operator()(const Block& block) const {
     const Place place(block, call.scores.keys);
     for_rows(block, call.rows, [&](Index row) {
-      const HeldScores<T, kPack, kPacks> held(call.scores, place, row);
+      const RegisterScores<T, kPack, kPacks> held(call.scores, place, row);
       float top = -kInfinity;
       for (const auto& pack : held.values)
         for (const float each : pack) top = each > top ? each : top;
-      top = block.most(top);
+      top = block.maximum(top);
       const float base = top == -kInfinity ? 0.0f : top;
       float sum[1] = {};
       for (const auto& pack : held.values)
@@ -119,7 +119,7 @@ struct SoftmaxDropoutBackwardKernel {
       Pack<T, kPack> in[kPacks];
       for (int p = 0; p < kPacks; ++p)
         if (place.has(p)) in[p] = read_pack<kPack>(call.gradient + start + place.column(p));
-      HeldScores<T, kPack, kPacks> held(call.scores, place, row);
+      RegisterScores<T, kPack, kPacks> held(call.scores, place, row);
       const float log_sum = call.log_sum[row];
       float gradients[kPacks][kPack], dot[1] = {};
       place.for_factors(call.decisions, row, [&](int p, const float(&factors)[kPack]) {

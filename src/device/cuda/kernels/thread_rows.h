@@ -5,7 +5,7 @@
 //   thread(), threads()   this thread's number in the block, and how many there are
 //   index(), count()      the block's number in the grid, and how many there are
 //   sum(numbers)          which replaces each of an array's numbers by its sum over the block's threads
-//   most(x)               the largest x of the block's threads, for all of them
+//   maximum(x)            the largest x of the block's threads, for all of them
 //   shared()              kSharedFloats floats that the threads share
 //   sync()                which waits until all threads of the block have called it
 //   check_id(holds)       which ends the program if an id is outside of its table
@@ -16,7 +16,7 @@
 // uses the first one.
 #pragma once
 
-#include "device/cuda/kernels/decisions.h"
+#include "device/cuda/kernels/dropout_decisions.h"
 
 namespace hasten::gpu {
 
@@ -92,7 +92,7 @@ struct TilePlace {
 // words.
 template <int kPack, int kPacks>
 struct RowPlace {
-  static constexpr int kTogether = kPack == 1 ? 1 : 2;
+  static constexpr int kPacksPerGroup = kPack == 1 ? 1 : 2;
 
   template <class Block>
   HASTEN_GPU_CODE RowPlace(const Block& block, Index columns)
@@ -107,15 +107,15 @@ struct RowPlace {
 
   // Calls body(pack, factors of dropout) for each pack of this thread.
   template <class Body>
-  HASTEN_GPU_CODE void for_factors(const Decisions& decisions, Index row, Body body) const {
-    for (int pack = 0; pack < kPacks; pack += kTogether) {
-      float factors[kTogether][kPack];
+  HASTEN_GPU_CODE void for_factors(const DropoutDecisions& decisions, Index row, Body body) const {
+    for (int pack = 0; pack < kPacks; pack += kPacksPerGroup) {
+      float factors[kPacksPerGroup][kPack];
       if constexpr (kPack == 1) {
         decisions.factors(row, column(pack), factors[0]);
       } else {
         decisions.factors(row, column(pack), factors[0], factors[1]);
       }
-      for (int i = 0; i < kTogether; ++i)
+      for (int i = 0; i < kPacksPerGroup; ++i)
         if (has(pack + i)) body(pack + i, factors[i]);
     }
   }

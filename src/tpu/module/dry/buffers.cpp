@@ -14,7 +14,7 @@ std::int64_t dense_bytes_of(const PJRT_Buffer& buffer) {
 void mark_deleted(PJRT_Buffer& buffer) {
   if (buffer.deleted) return;
   buffer.deleted = true;
-  buffer.device->account.remove(buffer.bytes);
+  buffer.device->device_memory_tracker.remove(buffer.bytes);
 }
 
 void from_host(PJRT_Client_BufferFromHostBuffer_Args& args) {
@@ -134,8 +134,8 @@ void device(PJRT_Buffer_Device_Args& args) { args.device = args.buffer->device; 
 void memory(PJRT_Buffer_Memory_Args& args) { args.memory = &args.buffer->device->memory; }
 void is_on_cpu(PJRT_Buffer_IsOnCpu_Args& args) { args.is_on_cpu = false; }
 void ready_event(PJRT_Buffer_ReadyEvent_Args& args) { args.event = new PJRT_Event; }
-void more_references(PJRT_Buffer_IncreaseExternalReferenceCount_Args&) {}
-void fewer_references(PJRT_Buffer_DecreaseExternalReferenceCount_Args&) {}
+void increase_reference_count(PJRT_Buffer_IncreaseExternalReferenceCount_Args&) {}
+void decrease_reference_count(PJRT_Buffer_DecreaseExternalReferenceCount_Args&) {}
 
 void event_destroy(PJRT_Event_Destroy_Args& args) { delete args.event; }
 void event_is_ready(PJRT_Event_IsReady_Args& args) { args.is_ready = true; }
@@ -153,9 +153,9 @@ PJRT_Buffer* new_buffer(PJRT_Device* device, PJRT_Buffer_Type type,
   buffer->device = device;
   const std::lock_guard lock(plugin_state().mutex);
   const auto known = plugin_state().bytes_by_type.find({buffer->type, buffer->dimensions});
-  buffer->laid_out = known != plugin_state().bytes_by_type.end();
-  buffer->bytes = buffer->laid_out ? known->second : dense_bytes_of(*buffer);
-  device->account.add(buffer->bytes);
+  buffer->has_layout = known != plugin_state().bytes_by_type.end();
+  buffer->bytes = buffer->has_layout ? known->second : dense_bytes_of(*buffer);
+  device->device_memory_tracker.add(buffer->bytes);
   buffer->made_in_pass = plugin_state().forward_passes;
   plugin_state().live.insert(buffer.get());
   return buffer.release();
@@ -180,8 +180,8 @@ void fill_buffers(PJRT_Api& api) {
   HASTEN_ENTRY(PJRT_Buffer_Memory, memory);
   HASTEN_ENTRY(PJRT_Buffer_IsOnCpu, is_on_cpu);
   HASTEN_ENTRY(PJRT_Buffer_ReadyEvent, ready_event);
-  HASTEN_ENTRY(PJRT_Buffer_IncreaseExternalReferenceCount, more_references);
-  HASTEN_ENTRY(PJRT_Buffer_DecreaseExternalReferenceCount, fewer_references);
+  HASTEN_ENTRY(PJRT_Buffer_IncreaseExternalReferenceCount, increase_reference_count);
+  HASTEN_ENTRY(PJRT_Buffer_DecreaseExternalReferenceCount, decrease_reference_count);
   HASTEN_ENTRY(PJRT_Event_Destroy, event_destroy);
   HASTEN_ENTRY(PJRT_Event_IsReady, event_is_ready);
   HASTEN_ENTRY(PJRT_Event_Error, event_error);

@@ -56,7 +56,7 @@ PJRT_Device* find_device(const PJRT_Client& client, int number,
 
 void device_by_id(PJRT_Client_LookupDevice_Args& args) {
   args.device = find_device(*args.client, args.id,
-                            [](const PJRT_Device& device) { return device.description.facts.id; });
+                            [](const PJRT_Device& device) { return device.description.info.id; });
 }
 
 void device_by_hardware(PJRT_Client_LookupAddressableDevice_Args& args) {
@@ -69,7 +69,7 @@ void default_assignment(PJRT_Client_DefaultDeviceAssignment_Args& args) {
   if (wanted > args.client->devices.size() || wanted > args.default_assignment_size)
     throw Failure(PJRT_Error_Code_INVALID_ARGUMENT, "more devices than the topology has");
   for (std::size_t i = 0; i < wanted; ++i)
-    args.default_assignment[i] = args.client->devices[i]->description.facts.id;
+    args.default_assignment[i] = args.client->devices[i]->description.info.id;
 }
 
 void topology_platform(PJRT_TopologyDescription_PlatformName_Args& args) {
@@ -96,29 +96,29 @@ void topology_attributes(PJRT_TopologyDescription_Attributes_Args& args) {
 
 void topology_destroy(PJRT_TopologyDescription_Destroy_Args&) {}
 
-void id(PJRT_DeviceDescription_Id_Args& args) { args.id = args.device_description->facts.id; }
+void id(PJRT_DeviceDescription_Id_Args& args) { args.id = args.device_description->info.id; }
 
 void device_process(PJRT_DeviceDescription_ProcessIndex_Args& args) { args.process_index = 0; }
 
 void attributes(PJRT_DeviceDescription_Attributes_Args& args) {
-  args.attributes = args.device_description->facts.attributes;
-  args.num_attributes = args.device_description->facts.attribute_count;
+  args.attributes = args.device_description->info.attributes;
+  args.num_attributes = args.device_description->info.attribute_count;
 }
 
 void kind(PJRT_DeviceDescription_Kind_Args& args) {
-  const std::string& text = args.device_description->facts.kind;
+  const std::string& text = args.device_description->info.kind;
   args.device_kind = text.data();
   args.device_kind_size = text.size();
 }
 
 void debug_string(PJRT_DeviceDescription_DebugString_Args& args) {
-  const std::string& text = args.device_description->facts.debug;
+  const std::string& text = args.device_description->info.debug;
   args.debug_string = text.data();
   args.debug_string_size = text.size();
 }
 
 void to_string(PJRT_DeviceDescription_ToString_Args& args) {
-  const std::string& text = args.device_description->facts.text;
+  const std::string& text = args.device_description->info.text;
   args.to_string = text.data();
   args.to_string_size = text.size();
 }
@@ -141,8 +141,8 @@ void default_memory(PJRT_Device_DefaultMemory_Args& args) { args.memory = &args.
 
 void memory_stats(PJRT_Device_MemoryStats_Args& args) {
   const std::lock_guard lock(plugin_state().mutex);
-  args.bytes_in_use = args.device->account.now().total();
-  args.peak_bytes_in_use = args.device->account.peak().total();
+  args.bytes_in_use = args.device->device_memory_tracker.now().total();
+  args.peak_bytes_in_use = args.device->device_memory_tracker.peak().total();
   args.peak_bytes_in_use_is_set = true;
   args.bytes_limit = plugin_state().compiler.topology().memory;
   args.bytes_limit_is_set = args.bytes_limit > 0;

@@ -37,5 +37,5 @@ extern "C" HASTEN_INTERNAL_API void hasten_dry_tpu_enter(const char* phase);
 extern "C" HASTEN_INTERNAL_API std::int64_t hasten_dry_tpu_bytes(const char* type,
                                                                  const std::int64_t* sizes,
                                                                  std::size_t dimensions);
-// Sets `json` to the account so far (tpu/anatomy/tpu_account.cpp reads it).
+// Sets `json` to the estimate so far (tpu/anatomy/tpu_estimate.cpp reads it).
 extern "C" HASTEN_INTERNAL_API void hasten_dry_tpu_report(std::string& json);

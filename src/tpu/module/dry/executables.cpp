@@ -27,7 +27,7 @@ std::vector<PJRT_Device*> devices_in(std::string_view assignment, const PJRT_Cli
     if (!row.next(1)) continue;
     for (const std::int64_t id : row.get_packed_int64())
       for (PJRT_Device* const device : client.devices)
-        if (device->description.facts.id == id) devices.push_back(device);
+        if (device->description.info.id == id) devices.push_back(device);
   }
   if (devices.empty()) devices.push_back(client.devices.front());
   return devices;
@@ -46,9 +46,10 @@ void compile(PJRT_Client_Compile_Args& args) {
   loaded->assignment = assignment_in(options);
   loaded->devices = devices_in(loaded->assignment, *args.client);
   if (loaded->assignment.empty())
-    loaded->assignment = assignment_of(loaded->devices.front()->description.facts.id);
+    loaded->assignment = assignment_of(loaded->devices.front()->description.info.id);
   const std::lock_guard lock(plugin_state().mutex);
-  for (PJRT_Device* const device : loaded->devices) device->account.load(loaded->program->code);
+  for (PJRT_Device* const device : loaded->devices)
+    device->device_memory_tracker.load(loaded->program->code);
   args.executable = loaded.release();
 }
 
@@ -56,7 +57,8 @@ void compile(PJRT_Client_Compile_Args& args) {
 void unload(PJRT_LoadedExecutable& loaded) {
   if (loaded.deleted) return;
   loaded.deleted = true;
-  for (PJRT_Device* const device : loaded.devices) device->account.unload(loaded.program->code);
+  for (PJRT_Device* const device : loaded.devices)
+    device->device_memory_tracker.unload(loaded.program->code);
 }
 
 void loaded_destroy(PJRT_LoadedExecutable_Destroy_Args& args) {
@@ -89,22 +91,22 @@ void loaded_assignment(PJRT_LoadedExecutable_GetDeviceAssignment_Args& args) {
 
 // Learns from a program's arguments how tensors of the same types and sizes are laid out on the
 // device. This includes tensors that came from the host before.
-void learn_layouts(const Program& program, PJRT_Buffer* const* arguments, std::size_t count) {
+void record_layouts(const Program& program, PJRT_Buffer* const* arguments, std::size_t count) {
   PluginState& all = plugin_state();
   if (program.parameters.size() != count) return;
   for (std::size_t i = 0; i < count; ++i) {
     const PJRT_Buffer& argument = *arguments[i];
     const TypeAndSizes key{argument.type, argument.dimensions};
-    if (argument.laid_out || !all.bytes_by_type.emplace(key, program.parameters[i]).second)
+    if (argument.has_layout || !all.bytes_by_type.emplace(key, program.parameters[i]).second)
       continue;
     for (PJRT_Buffer* const each : all.live) {
-      if (each->laid_out || each->deleted || each->type != key.first ||
+      if (each->has_layout || each->deleted || each->type != key.first ||
           each->dimensions != key.second)
         continue;
-      each->device->account.remove(each->bytes);
+      each->device->device_memory_tracker.remove(each->bytes);
       each->bytes = program.parameters[i];
-      each->laid_out = true;
-      each->device->account.add(each->bytes);
+      each->has_layout = true;
+      each->device->device_memory_tracker.add(each->bytes);
     }
   }
 }
@@ -126,7 +128,7 @@ bool may_be_donated(const PJRT_ExecuteOptions* options, std::int64_t argument) {
 // Runs a program on one device. The caller holds the lock.
 void execute_on(PJRT_Device& device, const Program& program, const PJRT_ExecuteOptions* options,
                 PJRT_Buffer* const* arguments, std::size_t count, PJRT_Buffer** outputs) {
-  learn_layouts(program, arguments, count);
+  record_layouts(program, arguments, count);
   Run run{.temporaries = program.temporaries};
   for (std::size_t i = 0; i < program.outputs.size(); ++i) {
     const Output& output = program.outputs[i];
@@ -135,7 +137,7 @@ void execute_on(PJRT_Device& device, const Program& program, const PJRT_ExecuteO
     buffer->dimensions = output.dimensions;
     buffer->device = &device;
     buffer->bytes = output.bytes;
-    buffer->laid_out = true;
+    buffer->has_layout = true;
     buffer->made_in_pass = plugin_state().forward_passes;
     PJRT_Buffer* const donated =
         output.donated_parameter >= 0 &&
@@ -152,7 +154,7 @@ void execute_on(PJRT_Device& device, const Program& program, const PJRT_ExecuteO
     plugin_state().live.insert(buffer.get());
     outputs[i] = buffer.release();
   }
-  device.account.run(program.name, run);
+  device.device_memory_tracker.run(program.name, run);
   ++plugin_state().runs;
   if (!sizes_match(program)) ++plugin_state().mismatched_runs;
 }

@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "tpu/module/dry/account.h"
+#include "tpu/module/dry/device_memory_tracker.h"
 #include "tpu/module/dry/pjrt.h"
 #include "tpu/module/dry/tpu_compiler.h"
 
@@ -25,7 +25,7 @@ struct PJRT_Error {
 struct PJRT_Event {};
 
 struct PJRT_DeviceDescription {
-  hasten::dry_tpu::DeviceFacts facts;
+  hasten::dry_tpu::DeviceInfo info;
 };
 
 struct PJRT_Memory {
@@ -39,7 +39,7 @@ struct PJRT_Device {
   PJRT_Memory* memories[1] = {&memory};
   PJRT_Device* self[1] = {this};
   int index = 0;
-  hasten::dry_tpu::Account account;
+  hasten::dry_tpu::DeviceMemoryTracker device_memory_tracker;
 };
 
 struct PJRT_TopologyDescription {
@@ -60,7 +60,7 @@ struct PJRT_Buffer {
   std::int64_t bytes = 0;
   // True if `bytes` is the compiler's figure. Until a program reads the tensor, `bytes` is the size
   // without padding.
-  bool laid_out = false;
+  bool has_layout = false;
   bool deleted = false;
   std::int64_t made_in_pass = 0;  // PluginState::forward_passes when it was made
 };
@@ -92,7 +92,7 @@ struct PluginState {
   PluginState();
   Compiler compiler;
   PJRT_Client client;
-  std::mutex mutex;  // protects all members below, and the devices' accounts
+  std::mutex mutex;  // protects all members below, and the devices' memory trackers
   std::set<PJRT_Buffer*> live;
   // The bytes that tensors of a type and sizes take when programs read them.
   std::map<TypeAndSizes, std::int64_t> bytes_by_type;
@@ -129,7 +129,7 @@ void fill_client(PJRT_Api& api);
 void fill_buffers(PJRT_Api& api);
 void fill_programs(PJRT_Api& api);
 
-// Makes a tensor and adds it to the device's account. Takes the lock.
+// Makes a tensor and adds it to the device's memory tracker. Takes the lock.
 PJRT_Buffer* new_buffer(PJRT_Device* device, PJRT_Buffer_Type type,
                         std::vector<std::int64_t> dimensions);
 

@@ -1,4 +1,4 @@
-// The module's two interfaces: PJRT's table of functions for torch_tpu, and the account for
+// The module's two interfaces: PJRT's table of functions for torch_tpu, and the estimate for
 // libhasten.
 #include <dlfcn.h>
 #include <unistd.h>
@@ -66,8 +66,8 @@ void fill_all(Function* functions, std::index_sequence<slots...> /*all*/) {
 }
 
 PJRT_Api table() {
-  PJRT_Api api = HASTEN_SIZED(PJRT_Api);
-  api.pjrt_api_version = HASTEN_SIZED(PJRT_Api_Version);
+  PJRT_Api api = HASTEN_PJRT_STRUCT(PJRT_Api);
+  api.pjrt_api_version = HASTEN_PJRT_STRUCT(PJRT_Api_Version);
   api.pjrt_api_version.major_version = PJRT_API_MAJOR;
   api.pjrt_api_version.minor_version = PJRT_API_MINOR;
   fill_all(reinterpret_cast<Function*>(&api) + kFirst, std::make_index_sequence<kFunctions>());
@@ -82,7 +82,7 @@ PJRT_Api table() {
 
 // Returns the bytes of the existing tensors that were made since the last forward pass began. The
 // caller holds the lock.
-std::int64_t since_forward(const PluginState& all) {
+std::int64_t bytes_since_forward(const PluginState& all) {
   std::int64_t bytes = 0;
   for (const PJRT_Buffer* const each : all.live)
     if (!each->deleted && each->made_in_pass == all.forward_passes) bytes += each->bytes;
@@ -114,44 +114,45 @@ Json json_of(const MemoryUsage& usage) {
 const PJRT_Device& device_with_highest_peak(const PJRT_Client& client) {
   const PJRT_Device* most = client.devices.front();
   for (const PJRT_Device* const each : client.devices)
-    if (each->account.peak().total() > most->account.peak().total()) most = each;
+    if (each->device_memory_tracker.peak().total() > most->device_memory_tracker.peak().total())
+      most = each;
   return *most;
 }
 
 Json report() {
   PluginState& all = plugin_state();
-  const TopologyFacts& topology = all.compiler.topology();
-  const Tally tally = all.compiler.tally();
+  const TopologyInfo& topology = all.compiler.topology();
+  const CompileStatistics statistics = all.compiler.statistics();
   const std::lock_guard lock(all.mutex);
   const PJRT_Device& device = device_with_highest_peak(all.client);
   Json visits = Json::array(), failed = Json::array();
-  for (const PhaseVisit& each : device.account.visits()) {
+  for (const PhaseVisit& each : device.device_memory_tracker.visits()) {
     visits.push_back({{"phase", each.phase},
                       {"tensors_before", each.tensors_before},
                       {"tensors_after", each.tensors_after},
                       {"peak", json_of(each.peak)}});
   }
-  for (const auto& each : tally.failed)
+  for (const auto& each : statistics.failed)
     failed.push_back({{"program", each.program}, {"message", each.message}});
   std::int64_t unpadded_bytes = 0;
   for (const PJRT_Buffer* const each : all.live)
-    if (!each->laid_out && !each->deleted) unpadded_bytes += each->bytes;
+    if (!each->has_layout && !each->deleted) unpadded_bytes += each->bytes;
   return {{"topology", variable(kDryTpuTopology)},
           {"compiled_for",
-           all.compiler.ahead_of_time() ? device.description.facts.kind : topology.platform},
+           all.compiler.ahead_of_time() ? device.description.info.kind : topology.platform},
           {"ahead_of_time", all.compiler.ahead_of_time()},
           {"devices", all.client.devices.size()},
           {"memory", topology.memory},
-          {"programs", tally.compiled},
-          {"compile_seconds", tally.seconds},
+          {"programs", statistics.compiled},
+          {"compile_seconds", statistics.seconds},
           {"runs", all.runs},
           {"reads", all.reads},
           {"failed", failed},
-          {"not_laid_out", unpadded_bytes},
-          {"unlike", all.mismatched_runs},
+          {"unpadded_bytes", unpadded_bytes},
+          {"mismatched_runs", all.mismatched_runs},
           {"activations", all.activations},
-          {"peak", json_of(device.account.peak())},
-          {"now", json_of(device.account.now())},
+          {"peak", json_of(device.device_memory_tracker.peak())},
+          {"now", json_of(device.device_memory_tracker.now())},
           {"visits", visits}};
 }
 
@@ -159,10 +160,10 @@ Json report() {
 
 PluginState::PluginState()
     : compiler(variable(kDryTpuCompiler), variable(kDryTpuTopology), show_progress) {
-  for (const DeviceFacts& facts : compiler.topology().devices) {
+  for (const DeviceInfo& info : compiler.topology().devices) {
     auto device = std::make_unique<PJRT_Device>();
     device->index = static_cast<int>(client.owned.size());
-    device->description.facts = facts;
+    device->description.info = info;
     device->memory.device = device.get();
     device->memory.id = device->index;
     client.devices.push_back(device.get());
@@ -202,10 +203,11 @@ extern "C" void hasten_dry_tpu_set_environment(const char* topology, const char*
 
 extern "C" void hasten_dry_tpu_enter(const char* phase) {
   const std::lock_guard lock(plugin_state().mutex);
-  for (PJRT_Device* const device : plugin_state().client.devices) device->account.enter(phase);
+  for (PJRT_Device* const device : plugin_state().client.devices)
+    device->device_memory_tracker.enter(phase);
   if (phase == std::string_view("forward")) ++plugin_state().forward_passes;
   if (phase == std::string_view("backward"))
-    plugin_state().activations = since_forward(plugin_state());
+    plugin_state().activations = bytes_since_forward(plugin_state());
 }
 
 extern "C" std::int64_t hasten_dry_tpu_bytes(const char* type, const std::int64_t* sizes,

@@ -89,16 +89,16 @@ std::int64_t dense_bytes(PJRT_Buffer_Type type, const std::vector<std::int64_t>&
 }
 
 Compiler::Compiler(const std::string& library, const std::string& topology,
-                   std::function<void(std::int64_t)> before)
-    : api_(api_of(library)), before_(std::move(before)) {
-  auto initialize = HASTEN_SIZED(PJRT_Plugin_Initialize_Args);
+                   std::function<void(std::int64_t)> on_compile)
+    : api_(api_of(library)), on_compile_(std::move(on_compile)) {
+  auto initialize = HASTEN_PJRT_STRUCT(PJRT_Plugin_Initialize_Args);
   check(api_, api_.PJRT_Plugin_Initialize(&initialize));
   find_topology(topology);
   read_topology();
 }
 
 void Compiler::find_topology(const std::string& name) {
-  auto create = HASTEN_SIZED(PJRT_TopologyDescription_Create_Args);
+  auto create = HASTEN_PJRT_STRUCT(PJRT_TopologyDescription_Create_Args);
   create.topology_name = name.data();
   create.topology_name_size = name.size();
   try {
@@ -108,70 +108,71 @@ void Compiler::find_topology(const std::string& name) {
   } catch (const Failure& failure) {
     if (failure.code != PJRT_Error_Code_UNIMPLEMENTED) throw;
   }
-  auto client = HASTEN_SIZED(PJRT_Client_Create_Args);
+  auto client = HASTEN_PJRT_STRUCT(PJRT_Client_Create_Args);
   check(api_, api_.PJRT_Client_Create(&client));
   client_ = client.client;
-  auto own = HASTEN_SIZED(PJRT_Client_TopologyDescription_Args);
+  auto own = HASTEN_PJRT_STRUCT(PJRT_Client_TopologyDescription_Args);
   own.client = client_;
   check(api_, api_.PJRT_Client_TopologyDescription(&own));
   topology_ = own.topology;
 }
 
 void Compiler::read_topology() {
-  auto name = HASTEN_SIZED(PJRT_TopologyDescription_PlatformName_Args);
+  auto name = HASTEN_PJRT_STRUCT(PJRT_TopologyDescription_PlatformName_Args);
   name.topology = topology_;
   check(api_, api_.PJRT_TopologyDescription_PlatformName(&name));
-  facts_.platform = text_of(name.platform_name, name.platform_name_size);
-  auto version = HASTEN_SIZED(PJRT_TopologyDescription_PlatformVersion_Args);
+  topology_info_.platform = text_of(name.platform_name, name.platform_name_size);
+  auto version = HASTEN_PJRT_STRUCT(PJRT_TopologyDescription_PlatformVersion_Args);
   version.topology = topology_;
   check(api_, api_.PJRT_TopologyDescription_PlatformVersion(&version));
-  facts_.version = text_of(version.platform_version, version.platform_version_size);
-  auto attributes = HASTEN_SIZED(PJRT_TopologyDescription_Attributes_Args);
+  topology_info_.version = text_of(version.platform_version, version.platform_version_size);
+  auto attributes = HASTEN_PJRT_STRUCT(PJRT_TopologyDescription_Attributes_Args);
   attributes.topology = topology_;
   check(api_, api_.PJRT_TopologyDescription_Attributes(&attributes));
-  facts_.attributes = attributes.attributes;
-  facts_.attribute_count = attributes.num_attributes;
-  facts_.memory = memory_limit(facts_.attributes, facts_.attribute_count);
+  topology_info_.attributes = attributes.attributes;
+  topology_info_.attribute_count = attributes.num_attributes;
+  topology_info_.memory = memory_limit(topology_info_.attributes, topology_info_.attribute_count);
 
-  auto devices = HASTEN_SIZED(PJRT_TopologyDescription_GetDeviceDescriptions_Args);
+  auto devices = HASTEN_PJRT_STRUCT(PJRT_TopologyDescription_GetDeviceDescriptions_Args);
   devices.topology = topology_;
   check(api_, api_.PJRT_TopologyDescription_GetDeviceDescriptions(&devices));
   for (std::size_t i = 0; i < devices.num_descriptions; ++i) {
-    const auto about = [&](auto args, auto function) {
+    const auto query = [&](auto args, auto function) {
       args.device_description = devices.descriptions[i];
       check(api_, function(&args));
       return args;
     };
     const auto id =
-        about(HASTEN_SIZED(PJRT_DeviceDescription_Id_Args), api_.PJRT_DeviceDescription_Id);
-    const auto kind =
-        about(HASTEN_SIZED(PJRT_DeviceDescription_Kind_Args), api_.PJRT_DeviceDescription_Kind);
-    const auto debug = about(HASTEN_SIZED(PJRT_DeviceDescription_DebugString_Args),
+        query(HASTEN_PJRT_STRUCT(PJRT_DeviceDescription_Id_Args), api_.PJRT_DeviceDescription_Id);
+    const auto kind = query(HASTEN_PJRT_STRUCT(PJRT_DeviceDescription_Kind_Args),
+                            api_.PJRT_DeviceDescription_Kind);
+    const auto debug = query(HASTEN_PJRT_STRUCT(PJRT_DeviceDescription_DebugString_Args),
                              api_.PJRT_DeviceDescription_DebugString);
-    const auto text = about(HASTEN_SIZED(PJRT_DeviceDescription_ToString_Args),
+    const auto text = query(HASTEN_PJRT_STRUCT(PJRT_DeviceDescription_ToString_Args),
                             api_.PJRT_DeviceDescription_ToString);
-    const auto more = about(HASTEN_SIZED(PJRT_DeviceDescription_Attributes_Args),
+    const auto more = query(HASTEN_PJRT_STRUCT(PJRT_DeviceDescription_Attributes_Args),
                             api_.PJRT_DeviceDescription_Attributes);
-    facts_.devices.push_back({.id = id.id,
-                              .kind = text_of(kind.device_kind, kind.device_kind_size),
-                              .debug = text_of(debug.debug_string, debug.debug_string_size),
-                              .text = text_of(text.to_string, text.to_string_size),
-                              .attributes = more.attributes,
-                              .attribute_count = more.num_attributes});
-    if (facts_.memory == 0) facts_.memory = memory_limit(more.attributes, more.num_attributes);
+    topology_info_.devices.push_back({.id = id.id,
+                                      .kind = text_of(kind.device_kind, kind.device_kind_size),
+                                      .debug = text_of(debug.debug_string, debug.debug_string_size),
+                                      .text = text_of(text.to_string, text.to_string_size),
+                                      .attributes = more.attributes,
+                                      .attribute_count = more.num_attributes});
+    if (topology_info_.memory == 0)
+      topology_info_.memory = memory_limit(more.attributes, more.num_attributes);
   }
 }
 
 const PJRT_NamedValue* Compiler::plugin_attributes(std::size_t& count) const {
-  auto args = HASTEN_SIZED(PJRT_Plugin_Attributes_Args);
+  auto args = HASTEN_PJRT_STRUCT(PJRT_Plugin_Attributes_Args);
   check(api_, api_.PJRT_Plugin_Attributes(&args));
   count = args.num_attributes;
   return args.attributes;
 }
 
-Tally Compiler::tally() const {
+CompileStatistics Compiler::statistics() const {
   const std::lock_guard lock(mutex_);
-  return tally_;
+  return statistics_;
 }
 
 std::shared_ptr<const Program> Compiler::compile(const PJRT_Program& program,
@@ -179,19 +180,19 @@ std::shared_ptr<const Program> Compiler::compile(const PJRT_Program& program,
   const std::string key = std::string(program.code, program.code_size) + std::string(options);
   const std::lock_guard lock(mutex_);  // one at a time: the compiler has threads of its own
   if (const auto found = programs_.find(key); found != programs_.end()) {
-    ++tally_.from_cache;
+    ++statistics_.from_cache;
     return found->second;
   }
   const auto begin = std::chrono::steady_clock::now();
-  if (before_) before_(tally_.compiled + 1);
+  if (on_compile_) on_compile_(statistics_.compiled + 1);
   try {
     const auto made = std::make_shared<const Program>(compile_program(program, options));
-    ++tally_.compiled;
-    tally_.seconds +=
+    ++statistics_.compiled;
+    statistics_.seconds +=
         std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
     return programs_[key] = made;
   } catch (const Failure& failure) {
-    tally_.failed.push_back({name_in(program), failure.what()});
+    statistics_.failed.push_back({name_in(program), failure.what()});
     throw;
   }
 }
@@ -200,7 +201,7 @@ Program Compiler::compile_program(const PJRT_Program& program, std::string_view 
   PJRT_Executable* executable = nullptr;
   PJRT_LoadedExecutable* loaded = nullptr;
   if (client_ == nullptr) {
-    auto args = HASTEN_SIZED(PJRT_Compile_Args);
+    auto args = HASTEN_PJRT_STRUCT(PJRT_Compile_Args);
     args.topology = topology_;
     args.program = &program;
     args.compile_options = options.data();
@@ -208,25 +209,25 @@ Program Compiler::compile_program(const PJRT_Program& program, std::string_view 
     check(api_, api_.PJRT_Compile(&args));
     executable = args.executable;
   } else {
-    auto args = HASTEN_SIZED(PJRT_Client_Compile_Args);
+    auto args = HASTEN_PJRT_STRUCT(PJRT_Client_Compile_Args);
     args.client = client_;
     args.program = &program;
     args.compile_options = options.data();
     args.compile_options_size = options.size();
     check(api_, api_.PJRT_Client_Compile(&args));
     loaded = args.executable;
-    auto inside = HASTEN_SIZED(PJRT_LoadedExecutable_GetExecutable_Args);
+    auto inside = HASTEN_PJRT_STRUCT(PJRT_LoadedExecutable_GetExecutable_Args);
     inside.loaded_executable = loaded;
     check(api_, api_.PJRT_LoadedExecutable_GetExecutable(&inside));
     executable = inside.executable;
   }
   Program read = read_program(executable);
   if (read.name.empty()) read.name = name_in(program);
-  auto destroy = HASTEN_SIZED(PJRT_Executable_Destroy_Args);
+  auto destroy = HASTEN_PJRT_STRUCT(PJRT_Executable_Destroy_Args);
   destroy.executable = executable;
   check(api_, api_.PJRT_Executable_Destroy(&destroy));
   if (loaded != nullptr) {
-    auto unload = HASTEN_SIZED(PJRT_LoadedExecutable_Destroy_Args);
+    auto unload = HASTEN_PJRT_STRUCT(PJRT_LoadedExecutable_Destroy_Args);
     unload.executable = loaded;
     check(api_, api_.PJRT_LoadedExecutable_Destroy(&unload));
   }
@@ -234,21 +235,21 @@ Program Compiler::compile_program(const PJRT_Program& program, std::string_view 
 }
 
 Program Compiler::read_program(PJRT_Executable* executable) const {
-  const auto about = [&](auto args, auto function) {
+  const auto query = [&](auto args, auto function) {
     args.executable = executable;
     check(api_, function(&args));
     return args;
   };
   Program out;
-  const auto memory = about(HASTEN_SIZED(PJRT_Executable_GetCompiledMemoryStats_Args),
+  const auto memory = query(HASTEN_PJRT_STRUCT(PJRT_Executable_GetCompiledMemoryStats_Args),
                             api_.PJRT_Executable_GetCompiledMemoryStats);
   out.arguments = memory.argument_size_in_bytes;
   out.temporaries = memory.temp_size_in_bytes;
   out.code = memory.generated_code_size_in_bytes;
 
-  const auto types = about(HASTEN_SIZED(PJRT_Executable_OutputElementTypes_Args),
+  const auto types = query(HASTEN_PJRT_STRUCT(PJRT_Executable_OutputElementTypes_Args),
                            api_.PJRT_Executable_OutputElementTypes);
-  const auto sizes = about(HASTEN_SIZED(PJRT_Executable_OutputDimensions_Args),
+  const auto sizes = query(HASTEN_PJRT_STRUCT(PJRT_Executable_OutputDimensions_Args),
                            api_.PJRT_Executable_OutputDimensions);
   const std::int64_t* dimension = sizes.dims;
   for (std::size_t i = 0; i < types.num_output_types; ++i) {
@@ -259,8 +260,8 @@ Program Compiler::read_program(PJRT_Executable* executable) const {
     out.outputs.push_back(std::move(output));
   }
 
-  PJRT_Program text = HASTEN_SIZED(PJRT_Program);
-  auto args = HASTEN_SIZED(PJRT_Executable_OptimizedProgram_Args);
+  PJRT_Program text = HASTEN_PJRT_STRUCT(PJRT_Program);
+  auto args = HASTEN_PJRT_STRUCT(PJRT_Executable_OptimizedProgram_Args);
   args.executable = executable;
   args.program = &text;
   check(api_, api_.PJRT_Executable_OptimizedProgram(&args));

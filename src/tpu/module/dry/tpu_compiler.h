@@ -38,22 +38,22 @@ struct Program {
   std::string format, text;                               // the optimized program
 };
 
-struct DeviceFacts {
+struct DeviceInfo {
   int id = 0, process = 0;
   std::string kind, debug, text;
   const PJRT_NamedValue* attributes = nullptr;  // valid as long as the process
   std::size_t attribute_count = 0;
 };
 
-struct TopologyFacts {
+struct TopologyInfo {
   std::string platform, version;
   const PJRT_NamedValue* attributes = nullptr;
   std::size_t attribute_count = 0;
-  std::vector<DeviceFacts> devices;
+  std::vector<DeviceInfo> devices;
   std::int64_t memory = 0;  // bytes of a device that programs may use; 0 if unknown
 };
 
-struct Tally {
+struct CompileStatistics {
   std::int64_t compiled = 0, from_cache = 0;
   double seconds = 0;
   struct Failed {
@@ -67,18 +67,18 @@ std::int64_t dense_bytes(PJRT_Buffer_Type type, const std::vector<std::int64_t>&
 
 class Compiler {
  public:
-  // Unless `before` is empty, it is called with the number of each program before the program is
-  // compiled.
+  // Unless `on_compile` is empty, it is called with the number of each program before the program
+  // is compiled.
   Compiler(const std::string& library, const std::string& topology,
-           std::function<void(std::int64_t)> before);
+           std::function<void(std::int64_t)> on_compile);
 
   std::shared_ptr<const Program> compile(const PJRT_Program& program, std::string_view options);
-  const TopologyFacts& topology() const { return facts_; }
+  const TopologyInfo& topology() const { return topology_info_; }
   // Returns whether programs are compiled for the named topology instead of the library's own
   // devices.
   bool ahead_of_time() const { return client_ == nullptr; }
   const PJRT_NamedValue* plugin_attributes(std::size_t& count) const;
-  Tally tally() const;
+  CompileStatistics statistics() const;
 
  private:
   void find_topology(const std::string& name);
@@ -87,13 +87,13 @@ class Compiler {
   Program read_program(PJRT_Executable* executable) const;
 
   const PJRT_Api& api_;
-  std::function<void(std::int64_t)> before_;
+  std::function<void(std::int64_t)> on_compile_;
   PJRT_TopologyDescription* topology_ = nullptr;
   PJRT_Client* client_ = nullptr;
-  TopologyFacts facts_;
+  TopologyInfo topology_info_;
   mutable std::mutex mutex_;
   std::map<std::string, std::shared_ptr<const Program>, std::less<>> programs_;
-  Tally tally_;
+  CompileStatistics statistics_;
 };
 
 }  // namespace hasten::dry_tpu
