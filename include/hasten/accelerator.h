@@ -169,7 +169,8 @@ class HASTEN_API Accelerator {
   // Returns a function object that makes whole training steps, which a CUDA graph can repeat
   // (hasten/prepare/training_step.h). `compute_loss` takes the module and a batch and returns the
   // loss; a module that computes its own loss needs none. Throws UsageError "prepare.no-loss" if
-  // there is no function, and "prepare.elastic-loop" with elastic ranks.
+  // there is no function, "prepare.elastic-loop" with elastic ranks, and "prepare.step-in-backward"
+  // if the steps clip and AcceleratorOptions::step_in_backward is set.
   template <class Model>
   TrainingStep training_step(const PreparedModel<Model>& model, const PreparedOptimizer& optimizer,
                              LossFunction compute_loss, const TrainingStepOptions& options = {}) {

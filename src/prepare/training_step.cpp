@@ -16,6 +16,7 @@
 #include "optim/gradient_clip.h"
 #include "optim/graphs_by_shape.h"
 #include "prepare/accelerator_state.h"
+#include "prepare/optimizer_step.h"
 
 namespace hasten {
 namespace {
@@ -110,6 +111,8 @@ class TrainingStep::Impl {
         logger_("hasten", LogLevel::passive, state_->process, state_->group) {
     if (!compute_loss_) throw_no_loss("a model that does not compute its loss, and no function");
     state_->refuse_with_elastic_ranks("training_step()");
+    if (options_.max_grad_norm > 0 && state_->stepping.in_backward)
+      throw_needs_gradients("TrainingStepOptions::max_grad_norm");
     begin_graphs();
   }
 

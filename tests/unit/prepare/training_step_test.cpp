@@ -339,6 +339,14 @@ TEST_CASE("training step: wrong calls are refused") {
   CHECK(code_of([&] { step(batches[0]); }) == "prepare.open-window");
 }
 
+TEST_CASE("training step: step_in_backward is refused with clipping") {
+  Setup setup({.step_in_backward = true});
+  CHECK(code_of([&] {
+          setup.accelerator.training_step(setup.model(), setup.optimizer(), loss_of,
+                                          {.max_grad_norm = 1.0});
+        }) == "prepare.step-in-backward");
+}
+
 TEST_CASE("training step: fp16 skips a step that overflows") {
   Setup setup({.mixed_precision = Precision::fp16, .grad_scaler = {.init_scale = 1e38}});
   TrainingStep step = setup.accelerator.training_step(setup.model(), setup.optimizer(), loss_of,
