@@ -41,6 +41,20 @@ std::vector<at::Tensor*> tensors_in(AnyBatch& batch) {
   return all;
 }
 
+// Returns why a graph cannot repeat a step with this batch, or an empty string if it can.
+std::string unrepeatable_batch(AnyBatch& batch) {
+  if (!consists_of_tensors(batch.type())) {
+    return str("batches of the type ", c10::demangle(batch.type().name()),
+               ", which may have numbers of the host");
+  }
+  // copy_() replaces the memory of such a tensor, which a graph would not notice.
+  for (const at::Tensor* const tensor : tensors_in(batch)) {
+    if (tensor->defined() && (tensor->layout() != at::kStrided || tensor->is_nested()))
+      return "batches with a sparse or nested tensor";
+  }
+  return "";
+}
+
 std::string shape_of(std::vector<AnyBatch>& micro_batches) {
   std::string shape;
   for (AnyBatch& batch : micro_batches) {
@@ -49,7 +63,10 @@ std::string shape_of(std::vector<AnyBatch>& micro_batches) {
       for (const auto& [name, tensor] : *columns) shape += name + " ";
     }
     for (const at::Tensor* const tensor : tensors_in(batch)) {
-      if (!tensor->defined()) continue;
+      if (!tensor->defined()) {
+        shape += "no tensor; ";
+        continue;
+      }
       shape +=
           c10::str(c10::toString(tensor->scalar_type()), tensor->sizes(), tensor->device(), "; ");
     }
@@ -204,10 +221,10 @@ class TrainingStep::Impl {
 
   const Graphs::Graph* graph_of(std::vector<AnyBatch>& micro_batches) {
     if (!graphs_ || !state_->observers.empty()) return nullptr;
-    for (const AnyBatch& each : micro_batches) {
-      if (consists_of_tensors(each.type())) continue;
-      stop(str("batches of the type ", c10::demangle(each.type().name()),
-               ", which may have numbers of the host"));
+    for (AnyBatch& each : micro_batches) {
+      const std::string reason = unrepeatable_batch(each);
+      if (reason.empty()) continue;
+      stop(reason);
       return nullptr;
     }
     const std::string shape = shape_of(micro_batches);

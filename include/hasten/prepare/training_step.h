@@ -26,17 +26,22 @@
 // recorded. The loss function must therefore compute only with the tensors of its batch and of the
 // model: a number of the host that changes from step to step would keep its first value. Batches
 // must be on the device, and consist of tensors: a TensorDict, a tensor, a torch::data::Example, a
-// pair of tensors, or a vector of tensors. There is one graph for each shape of a step, for at most
-// 8 shapes. The first three steps, and the first step of each shape, run without a graph, and so do
-// steps while an anatomy records. missing_graph_reason() says why steps have no graph: several
-// processes, fp16, an optimizer that does not implement CapturableOptimizer, as hasten::AdamW does,
-// step_in_backward, offload_optimizer_states, a hook, another type of batch, a CPU, or a step that
-// reads a number from the device. The first reason is logged once as a warning.
+// pair of tensors, or a vector of tensors, none of which is sparse or nested. There is one graph
+// for each shape of a step, for at most 8 shapes. The first three steps, and the first step of each
+// shape, run without a graph, and so do steps while an anatomy records. If the program has frozen
+// or unfrozen a parameter, replaced a tensor or a module, or changed an option of the optimizer
+// other than the learning rate, one step of each shape runs without a graph and the next one is
+// recorded again. missing_graph_reason() says why steps have no graph: several processes, fp16, an
+// optimizer that does not implement CapturableOptimizer, as hasten::AdamW does, step_in_backward,
+// offload_optimizer_states, a hook, another type of batch, a CPU, or a step that reads a number
+// from the device. The first reason is logged once as a warning.
 //
 // Throws what the calls of the loop throw (hasten/accelerator.h), and UsageError
-// "prepare.accumulation-steps", "prepare.elastic-loop" and "prepare.no-loss". Thread rule: that of
-// the Accelerator; no other thread may use the device while a step is recorded. Source:
-// torch.cuda.graphs, "whole network capture"; docs/design/024.
+// "prepare.accumulation-steps", "prepare.elastic-loop", "prepare.no-loss" and, for clipping with
+// step_in_backward, "prepare.step-in-backward". After a step that threw, the next one begins anew:
+// its window contains no micro-batch of the step that threw. Thread rule: that of the Accelerator;
+// no other thread may use the device while a step is recorded. Source: torch.cuda.graphs, "whole
+// network capture"; docs/design/024.
 #pragma once
 
 #include <torch/nn/module.h>

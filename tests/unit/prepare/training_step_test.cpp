@@ -301,6 +301,27 @@ TEST_CASE("training step: another type of batch, and a step that reads a number,
         std::string::npos);
 }
 
+TEST_CASE(
+    "training step: undefined tensors are a part of the shape, and sparse ones have no graph") {
+  const GraphDevice device;
+  const DeviceReplacement replacement(device);
+  Setup setup({.cuda_graph = true});
+  TrainingStep step = setup.accelerator.training_step(
+      setup.model(), setup.optimizer(), [](Net& net, const std::vector<at::Tensor>& batch) {
+        return net.forward(batch[0]).square().mean();
+      });
+  const at::Tensor x = batches_of({5})[0].data, y = at::ones({5, 4});
+  for (int i = 0; i < 5; ++i) step(std::vector<at::Tensor>{x});
+  CHECK(step.used_graph());
+  step(std::vector<at::Tensor>{x, at::Tensor()});
+  CHECK_FALSE(step.used_graph());
+  step(std::vector<at::Tensor>{x, y});
+  CHECK_FALSE(step.used_graph());
+  CHECK(step.missing_graph_reason().empty());
+  step(std::vector<at::Tensor>{x, y.to_sparse()});
+  CHECK(step.missing_graph_reason() == "batches with a sparse or nested tensor");
+}
+
 TEST_CASE("training step: steps run without a graph while an anatomy records") {
   const GraphDevice device;
   const DeviceReplacement replacement(device);
