@@ -52,6 +52,11 @@ void Accumulation::drop_windows() {
   inside_ = false;
 }
 
+void Accumulation::drop_windows_of(const std::vector<at::Tensor>& parameters) {
+  std::erase_if(windows_, [&](const auto& window) { return window->has_one_of(parameters); });
+  if (window_ && window_->has_one_of(parameters)) window_.reset();
+}
+
 void Accumulation::check_not_inside() const {
   if (!inside_) return;
   throw UsageError("prepare.nested-accumulate", {.what = "accumulate() inside accumulate()",

@@ -44,6 +44,8 @@ class Accumulation {
   void drop_destroyed_models();
   // Drops all windows. The models stay.
   void drop_windows();
+  // Drops the windows that have one of these parameters.
+  void drop_windows_of(const std::vector<at::Tensor>& parameters);
 
   // Throws "prepare.nested-accumulate" inside a micro-batch.
   void check_not_inside() const;

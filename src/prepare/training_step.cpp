@@ -135,7 +135,25 @@ class TrainingStep::Impl {
 
   StepResult run(std::vector<AnyBatch> micro_batches) {
     check(micro_batches);
-    clear_gradients();
+    begin_anew();
+    try {
+      return run_step(micro_batches);
+    } catch (...) {
+      begin_anew();
+      throw;
+    }
+  }
+
+  bool used_graph() const { return used_graph_; }
+  const std::string& missing_reason() const { return missing_; }
+
+ private:
+  struct Operands {
+    std::vector<AnyBatch> batches;
+  };
+  using Graphs = GraphsByShape<Operands>;
+
+  StepResult run_step(std::vector<AnyBatch>& micro_batches) {
     used_graph_ = false;
     std::vector<at::Tensor> results;
     if (const Graphs::Graph* const graph = graph_of(micro_batches)) {
@@ -152,15 +170,6 @@ class TrainingStep::Impl {
     if (results.size() > 1) result.grad_norm = DeferredScalar(results.back());
     return result;
   }
-
-  bool used_graph() const { return used_graph_; }
-  const std::string& missing_reason() const { return missing_; }
-
- private:
-  struct Operands {
-    std::vector<AnyBatch> batches;
-  };
-  using Graphs = GraphsByShape<Operands>;
 
   void begin_graphs() {
     const at::Device device = state_->process.device;
@@ -212,7 +221,14 @@ class TrainingStep::Impl {
     }
   }
 
-  // Clears gradients that would otherwise become a part of a step.
+  // Drops gradients and windows that would otherwise become a part of the next step. A window waits
+  // for more micro-batches after a step that threw, and after an accumulate() scope without a
+  // backward pass. zero_grad() keeps the gradients of such a window, so it is dropped first.
+  void begin_anew() {
+    state_->accumulation.drop_windows_of(trained_);
+    clear_gradients();
+  }
+
   void clear_gradients() {
     optimizer_.zero_grad();
     for (const at::Tensor& each : trained_) each.mutable_grad().reset();

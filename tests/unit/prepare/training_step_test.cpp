@@ -8,6 +8,7 @@
 
 #include <functional>
 #include <memory>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -259,6 +260,44 @@ TEST_CASE("training step: a gradient of the loop does not enter the step") {
     runs[disturbed ? 1 : 0].weights = setup.weights();
   }
   check_equal(runs[1], runs[0]);
+}
+
+TEST_CASE("training step: a step that threw does not change the next one") {
+  const std::vector<Example> batches = batches_of({5, 5});
+  std::vector<double> norms;
+  for (const int failing : {0, 1, 2}) {  // the micro-batch that throws; 0 stands for none
+    CAPTURE(failing);
+    Setup setup({.gradient_accumulation_steps = 2});
+    setup.net->eval();  // a loss that is computed again would draw another mask
+    int left = failing;
+    TrainingStep step =
+        setup.accelerator.training_step(setup.model(), setup.optimizer(),
+                                        [&left](Net& net, const Example& batch) {
+                                          if (left > 0 && --left == 0)
+                                            throw std::runtime_error("no memory left");
+                                          return loss_of(net, batch);
+                                        },
+                                        {.max_grad_norm = 1e9});
+    if (failing > 0) CHECK_THROWS(step.run_window(batches));
+    norms.push_back(step.run_window(batches).grad_norm);
+    CHECK(setup.optimizer().steps() == 1);
+  }
+  CHECK(norms[0] > 0);
+  CHECK(norms[1] == norms[0]);
+  CHECK(norms[2] == norms[0]);
+}
+
+TEST_CASE("training step: graph steps are counted after a scope without a backward pass") {
+  const GraphDevice device;
+  const DeviceReplacement replacement(device);
+  Setup setup({.gradient_accumulation_steps = 2, .cuda_graph = true});
+  TrainingStep step = setup.accelerator.training_step(setup.model(), setup.optimizer(), loss_of);
+  const std::vector<Example> batches = batches_of({5, 5});
+  for (int i = 0; i < 5; ++i) step.run_window(batches);
+  { const auto scope = setup.accelerator.accumulate(setup.model()); }
+  step.run_window(batches);
+  CHECK(step.used_graph());
+  CHECK(setup.optimizer().steps() == 6);
 }
 
 TEST_CASE("training step: it says why there is no graph") {
