@@ -17,7 +17,7 @@ CapturableOptimizer* repeatable(torch::optim::Optimizer& optimizer) {
 // gradients are in the memory of the graph, so no parameter may keep one.
 void drop_recorded_gradients(const TrainedObjects& objects) {
   zero_grad(objects.optimizer, /*set_to_none=*/true);
-  for (const at::Tensor& each : objects.trained) each.mutable_grad().reset();
+  for (const at::Tensor& each : objects.model.parameters()) each.mutable_grad().reset();
   if (auto* const scaling = dynamic_cast<GradientScalingOptimizer*>(&objects.optimizer))
     scaling->scale_next_step(1.0);
 }

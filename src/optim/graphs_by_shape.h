@@ -2,7 +2,7 @@
 // The device graphs of a loop: one for each shape of a step (docs/design/024). Each repeats the
 // forward and backward passes of a step, and the step of the optimizer.
 //
-//   GraphsByShape<Operands> graphs(std::move(recorder), {device, *model, optimizer, trained});
+//   GraphsByShape<Operands> graphs(std::move(recorder), {device, *model, optimizer});
 //   auto* const graph = graphs.find_or_record(
 //       shape, [&] { return operands_of(batch); },
 //       [&](Operands& operands) { return compute_gradients(operands); });
@@ -40,7 +40,6 @@ struct TrainedObjects {
   at::Device device;
   const torch::nn::Module& model;
   torch::optim::Optimizer& optimizer;  // it implements CapturableOptimizer
-  std::vector<at::Tensor> trained;     // the parameters that the step gives gradients
 };
 
 // Returns why no graph can repeat the steps of these objects in this process, or an empty string.
@@ -110,6 +109,8 @@ class GraphsByShape {
   }
   // The graph of a shape that has one.
   Graph& at(const std::string& shape) { return graphs_.at(shape); }
+  // Drops the graph of a shape.
+  void erase(const std::string& shape) { graphs_.erase(shape); }
   // Why the latest recording failed. Empty if it succeeded.
   const std::string& failure() const { return failure_; }
 

@@ -79,15 +79,14 @@ at::Tensor mean_of(const std::vector<at::Tensor>& losses) {
   return losses.size() == 1 ? losses.front() : at::stack(losses).mean();
 }
 
-// The parameters of the model and of the optimizer that require gradients.
-std::vector<at::Tensor> trained_parameters(const torch::nn::Module& model,
-                                           const torch::optim::Optimizer& optimizer) {
+// Returns the parameters of the model and of the optimizer, also those that require no gradient.
+std::vector<at::Tensor> parameters_of(const torch::nn::Module& model,
+                                      const torch::optim::Optimizer& optimizer) {
   TensorSet seen;
   std::vector<at::Tensor> all = distinct(model.parameters(), seen);
   for (const auto& group : optimizer.param_groups()) {
     for (at::Tensor& each : distinct(group.params(), seen)) all.push_back(std::move(each));
   }
-  std::erase_if(all, [](const at::Tensor& each) { return !each.requires_grad(); });
   return all;
 }
 
@@ -124,7 +123,6 @@ class TrainingStep::Impl {
         optimizer_(std::move(optimizer)),
         compute_loss_(std::move(compute_loss)),
         options_(options),
-        trained_(trained_parameters(*model_, optimizer_.unwrap())),
         logger_("hasten", LogLevel::passive, state_->process, state_->group) {
     if (!compute_loss_) throw_no_loss("a model that does not compute its loss, and no function");
     state_->refuse_with_elastic_ranks("training_step()");
@@ -134,6 +132,7 @@ class TrainingStep::Impl {
   }
 
   StepResult run(std::vector<AnyBatch> micro_batches) {
+    parameters_ = parameters_of(*model_, optimizer_.unwrap());
     check(micro_batches);
     begin_anew();
     try {
@@ -150,6 +149,7 @@ class TrainingStep::Impl {
  private:
   struct Operands {
     std::vector<AnyBatch> batches;
+    std::vector<at::Tensor> trained;  // the parameters that get gradients
   };
   using Graphs = GraphsByShape<Operands>;
 
@@ -174,7 +174,7 @@ class TrainingStep::Impl {
   void begin_graphs() {
     const at::Device device = state_->process.device;
     const TrainedObjects objects{
-        .device = device, .model = *model_, .optimizer = optimizer_.unwrap(), .trained = trained_};
+        .device = device, .model = *model_, .optimizer = optimizer_.unwrap()};
     if (!state_->cuda_graph) {
       missing_ = "AcceleratorOptions::cuda_graph is off";
       return;
@@ -211,7 +211,7 @@ class TrainingStep::Impl {
                         .expected = str("1 to ", most, ", the gradient_accumulation_steps")});
     }
     state_->accumulation.check_not_inside();
-    if (state_->accumulation.holds_gradients_of(trained_)) {
+    if (state_->accumulation.holds_gradients_of(parameters_)) {
       throw UsageError(
           "prepare.open-window",
           {.what = "a training step",
@@ -225,14 +225,14 @@ class TrainingStep::Impl {
   // for more micro-batches after a step that threw, and after an accumulate() scope without a
   // backward pass. zero_grad() keeps the gradients of such a window, so it is dropped first.
   void begin_anew() {
-    state_->accumulation.drop_windows_of(trained_);
+    state_->accumulation.drop_windows_of(parameters_);
     clear_gradients();
   }
 
   void clear_gradients() {
     optimizer_.zero_grad();
-    for (const at::Tensor& each : trained_) each.mutable_grad().reset();
-    state_->gradients.mark_cleared(trained_);
+    for (const at::Tensor& each : parameters_) each.mutable_grad().reset();
+    state_->gradients.mark_cleared(parameters_);
   }
 
   const Graphs::Graph* graph_of(std::vector<AnyBatch>& micro_batches) {
@@ -244,12 +244,29 @@ class TrainingStep::Impl {
       return nullptr;
     }
     const std::string shape = shape_of(micro_batches);
-    if (!graphs_->contains(shape) && !is_due(shape)) return nullptr;
+    if (graphs_->contains(shape)) {
+      const Graphs::Graph& graph = graphs_->at(shape);
+      if (fits(graph)) return &graph;
+      // A parameter may now get its first gradient. The optimizer creates its moments in a step
+      // without a graph, so the next step of this shape is recorded.
+      graphs_->erase(shape);
+      return nullptr;
+    }
+    if (!is_due(shape)) return nullptr;
     const auto* const graph = graphs_->find_or_record(
         shape, [&] { return operands_of(micro_batches); },
         [&](Operands& operands) { return record_gradients(operands); });
     if (graph == nullptr) stop(std::string(graphs_->failure()));
     return graph;
+  }
+
+  // True if a replay would still be the correct step.
+  bool fits(const Graphs::Graph& graph) const {
+    const std::vector<at::Tensor> now = parameters_with_gradients();
+    const std::vector<at::Tensor>& recorded = graph.operands->trained;
+    return std::equal(now.begin(), now.end(), recorded.begin(), recorded.end(),
+                      [](const at::Tensor& a, const at::Tensor& b) { return a.is_same(b); }) &&
+           graph.step->fits();
   }
 
   bool is_due(const std::string& shape) {
@@ -262,8 +279,8 @@ class TrainingStep::Impl {
   }
 
   // Returns copies of the batches in memory that nothing else uses.
-  static Operands operands_of(const std::vector<AnyBatch>& micro_batches) {
-    Operands made;
+  Operands operands_of(const std::vector<AnyBatch>& micro_batches) const {
+    Operands made{.batches = {}, .trained = parameters_with_gradients()};
     for (const AnyBatch& each : micro_batches) {
       AnyBatch batch = each.copy();
       for (at::Tensor* const tensor : tensors_in(batch)) {
@@ -302,8 +319,8 @@ class TrainingStep::Impl {
       losses.push_back(loss.detach());
     }
     const torch::NoGradGuard no_grad;
-    state_->close_due_windows(trained_);
-    state_->unscale(trained_);
+    state_->close_due_windows(parameters_);
+    state_->unscale(parameters_);
     return results_of(losses);
   }
 
@@ -313,17 +330,16 @@ class TrainingStep::Impl {
     std::vector<at::Tensor> losses;
     for (AnyBatch& batch : operands.batches) {
       const at::Tensor loss = loss_of(batch);
-      torch::autograd::backward({loss}, {}, {}, false, parameters_with_gradients());
+      torch::autograd::backward({loss}, {}, {}, false, operands.trained);
       losses.push_back(loss.detach());
     }
     const torch::NoGradGuard no_grad;
-    if (losses.size() > 1) scale_gradients_(trained_, 1.0 / static_cast<double>(losses.size()));
+    if (losses.size() > 1) scale_gradients_(parameters_, 1.0 / static_cast<double>(losses.size()));
     return results_of(losses);
   }
 
-  // Returns the trained parameters without those that the program has frozen since.
   std::vector<at::Tensor> parameters_with_gradients() const {
-    std::vector<at::Tensor> all = trained_;
+    std::vector<at::Tensor> all = parameters_;
     std::erase_if(all, [](const at::Tensor& each) { return !each.requires_grad(); });
     return all;
   }
@@ -334,7 +350,7 @@ class TrainingStep::Impl {
     if (options_.max_grad_norm <= 0) return results;
     const bool on_device = device_of(state_->process.device).traits().defers_scalar_reads;
     const DeferredScalar norm = clip_gradients(
-        trained_, optimizer_.unwrap(),
+        parameters_, optimizer_.unwrap(),
         {.max_norm = options_.max_grad_norm, .on_device = on_device, .has_readers = false});
     results.push_back(on_device ? norm.on_device() : at::scalar_tensor(norm.value(), at::kDouble));
     return results;
@@ -345,7 +361,9 @@ class TrainingStep::Impl {
   PreparedOptimizer optimizer_;
   const LossFunction compute_loss_;
   const TrainingStepOptions options_;
-  const std::vector<at::Tensor> trained_;
+  // The parameters at the beginning of the latest step. The program may freeze, unfreeze and add
+  // parameters between two steps.
+  std::vector<at::Tensor> parameters_;
   Logger logger_;
   std::optional<Graphs> graphs_;  // unset if the steps have no graphs
   std::string missing_;           // why they have no graphs

@@ -62,8 +62,7 @@ Trainer::Impl::StepGraphs::StepGraphs(Impl& trainer, RunParts& run) : trainer_(t
 TrainedObjects Trainer::Impl::StepGraphs::trained_objects() const {
   return {.device = trainer_.accelerator.device(),
           .model = *trainer_.model,
-          .optimizer = run_.optimizer.unwrap(),
-          .trained = run_.trained};
+          .optimizer = run_.optimizer.unwrap()};
 }
 
 std::string Trainer::Impl::StepGraphs::missing_reason() const {

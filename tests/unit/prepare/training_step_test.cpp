@@ -246,6 +246,58 @@ TEST_CASE("training step: a step is recorded again after the model has changed")
   CHECK(device.counts.recordings == 3);
 }
 
+TEST_CASE("training step: parameters that are unfrozen or added later are trained") {
+  const GraphDevice device;
+  const DeviceReplacement replacement(device);
+  const std::vector<Example> batches = batches_of(std::vector<std::int64_t>(14, 5));
+  std::vector<Run> runs(2);
+  for (const bool cuda_graph : {false, true}) {
+    Setup setup({.cuda_graph = cuda_graph});
+    const at::Tensor shift = torch::zeros({2}).requires_grad_();
+    setup.net->first->weight.set_requires_grad(false);
+    TrainingStep step = setup.accelerator.training_step(
+        setup.model(), setup.optimizer(),
+        [shift](Net& net, const Example& batch) {
+          return at::mse_loss(net.forward(batch.data) + shift, batch.target);
+        },
+        {.max_grad_norm = 0.05});
+    Run& run = runs[cuda_graph ? 1 : 0];
+    const std::vector<at::Tensor> start = setup.weights();
+    for (std::size_t i = 0; i < batches.size(); ++i) {
+      if (i == 6) setup.net->first->weight.set_requires_grad(true);
+      if (i == 10)
+        setup.adamw.add_param_group(
+            torch::optim::OptimizerParamGroup(std::vector<at::Tensor>{shift}));
+      const StepResult result = step(batches[i]);
+      run.losses.push_back(result.loss);
+      run.norms.push_back(result.grad_norm);
+    }
+    CHECK(step.used_graph() == cuda_graph);
+    CHECK(step.missing_graph_reason().empty() == cuda_graph);
+    run.weights = setup.weights();
+    CHECK_FALSE(at::equal(run.weights[0], start[0]));
+    run.weights.push_back(shift.detach().clone());
+    CHECK_FALSE(at::equal(shift, at::zeros({2})));
+  }
+  check_equal(runs[1], runs[0]);
+  CHECK(device.counts.recordings == 3);
+}
+
+TEST_CASE("training step: a parameter that is unfrozen later is clipped") {
+  Accelerator accelerator({.cpu = true});
+  const auto net = std::make_shared<Net>();
+  torch::optim::SGD sgd(net->parameters(), torch::optim::SGDOptions(1.0));
+  auto [model, optimizer] = accelerator.prepare(net, sgd);
+  net->first->weight.set_requires_grad(false);
+  TrainingStep step = accelerator.training_step(model, optimizer, loss_of, {.max_grad_norm = 1e-3});
+  net->first->weight.set_requires_grad(true);
+  const at::Tensor before = net->first->weight.detach().clone();
+  step(batches_of({5})[0]);
+  const double change = (net->first->weight.detach() - before).norm().item<double>();
+  CHECK(change > 0);
+  CHECK(change < 1.1e-3);
+}
+
 TEST_CASE("training step: a gradient of the loop does not enter the step") {
   const std::vector<Example> batches = batches_of({5, 5});
   std::vector<Run> runs(2);
