@@ -3,7 +3,6 @@
 #include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
-#include <iterator>
 
 #include "hasten/models/hooks.h"
 
@@ -38,24 +37,28 @@ std::string unknown_class(const torch::nn::Module& model) {
 }
 
 ModelTensors::ModelTensors(const torch::nn::Module& model)
-    : modules_(model.modules()), tensors_(model.parameters()) {
-  const std::vector<at::Tensor> buffers = model.buffers();
-  std::copy_if(buffers.begin(), buffers.end(), std::back_inserter(tensors_),
-               [](const at::Tensor& each) { return each.defined(); });
-  facts_ = facts();
-}
+    : model_(model),
+      modules_(model.modules()),
+      parameters_(model.parameters()),
+      buffers_(model.buffers()),
+      facts_(facts()) {}
 
 bool ModelTensors::is_unchanged() const { return facts_ == facts(); }
 
 std::vector<const void*> ModelTensors::facts() const {
   std::vector<const void*> all;
-  all.reserve(3 * tensors_.size() + 2 * modules_.size());
-  for (const at::Tensor& each : tensors_) {
-    all.push_back(each.const_data_ptr());
-    all.push_back(each.requires_grad() ? this : nullptr);
-    all.push_back(has_gradient_hook(each) ? this : nullptr);
-  }
-  for (const auto& module : modules_) {
+  const auto add_tensors = [&](const std::vector<at::Tensor>& tensors) {
+    for (const at::Tensor& each : tensors) {
+      if (!each.defined()) continue;
+      all.push_back(each.const_data_ptr());
+      all.push_back(each.requires_grad() ? this : nullptr);
+      all.push_back(has_gradient_hook(each) ? this : nullptr);
+    }
+  };
+  add_tensors(model_.parameters());
+  add_tensors(model_.buffers());
+  for (const auto& module : model_.modules()) {
+    all.push_back(module.get());
     all.push_back(module->is_training() ? this : nullptr);
     all.push_back(detail::HookedCall(*module) ? this : nullptr);
   }

@@ -26,11 +26,12 @@ std::string unrepeatable_hook(const torch::nn::Module& model);
 // Returns the name of a class of a module that is neither hasten's nor LibTorch's, because its
 // forward() may compute with numbers of the host. Empty if there is none.
 std::string unknown_class(const torch::nn::Module& model);
-// The facts about a model that its graph has recorded in addition to operations: the addresses of
-// its tensors, which tensors are trained, which modules are in training mode, and which have hooks.
-// The program may change each of them between two steps.
+// The facts about a model that its graph has recorded in addition to operations: its modules, the
+// addresses of its tensors, which tensors are trained, which modules are in training mode, and
+// which have hooks. The program may change each of them between two steps.
 class ModelTensors {
  public:
+  // The model must outlive this object.
   explicit ModelTensors(const torch::nn::Module& model);
   ModelTensors(const ModelTensors&) = delete;
   ModelTensors& operator=(const ModelTensors&) = delete;
@@ -39,9 +40,11 @@ class ModelTensors {
  private:
   std::vector<const void*> facts() const;
 
+  const torch::nn::Module& model_;
+  // Modules and tensors that the program replaces stay alive, so that no address is used again.
   const std::vector<std::shared_ptr<torch::nn::Module>> modules_;
-  std::vector<at::Tensor> tensors_;
-  std::vector<const void*> facts_;
+  const std::vector<at::Tensor> parameters_, buffers_;
+  const std::vector<const void*> facts_;
 };
 
 }  // namespace hasten

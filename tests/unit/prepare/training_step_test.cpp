@@ -246,6 +246,33 @@ TEST_CASE("training step: a step is recorded again after the model has changed")
   CHECK(device.counts.recordings == 3);
 }
 
+TEST_CASE("training step: a step is recorded again after a module was replaced") {
+  const GraphDevice device;
+  const DeviceReplacement replacement(device);
+  const std::vector<Example> batches = batches_of(std::vector<std::int64_t>(10, 5));
+  std::vector<Run> runs(2);
+  for (const bool cuda_graph : {false, true}) {
+    Setup setup({.cuda_graph = cuda_graph});
+    TrainingStep step = setup.accelerator.training_step(setup.model(), setup.optimizer(), loss_of);
+    Run& run = runs[cuda_graph ? 1 : 0];
+    for (std::size_t i = 0; i < batches.size(); ++i) {
+      if (i == 6) {
+        const torch::nn::Linear wider(8, 2);
+        const torch::NoGradGuard no_grad;
+        wider->weight.fill_(0.5);
+        wider->bias.fill_(0.1);
+        setup.net->last = setup.net->replace_module("last", wider);
+      }
+      run.losses.push_back(step(batches[i]).loss);
+      CHECK_FALSE(setup.net->last->weight.grad().defined());
+    }
+    CHECK(step.used_graph() == cuda_graph);
+    run.weights = setup.weights();
+  }
+  check_equal(runs[1], runs[0]);
+  CHECK(device.counts.recordings == 2);
+}
+
 TEST_CASE("training step: parameters that are unfrozen or added later are trained") {
   const GraphDevice device;
   const DeviceReplacement replacement(device);
