@@ -9,9 +9,33 @@
 #include "hasten/base/text.h"
 #include "hasten/models/training_traits.h"
 #include "hasten/optim/gradients.h"
+#include "optim/distinct.h"
 #include "process/fork/fork_safety.h"
 
 namespace hasten {
+namespace {
+
+// Returns the parameters of optimizers that the pass reaches and that belong neither to the window
+// nor to a prepared model, such as a temperature.
+std::vector<at::Tensor> parameters_of_no_model(SavedObjects& saved, const BackwardPass& pass,
+                                               AccumulationWindow& window) {
+  std::vector<at::Tensor> found;
+  for (const auto& optimizer : saved.optimizers()) {
+    for (const at::Tensor& each : optimizer->parameters()) {
+      if (!window.has_parameter(each)) found.push_back(each);
+    }
+  }
+  if (found.empty()) return {};  // the usual case, in which nothing walks the graph
+  const Leaves leaves = pass.leaves();
+  std::erase_if(
+      found, [&](const at::Tensor& each) { return leaves.count(each.unsafeGetTensorImpl()) == 0; });
+  if (found.empty()) return {};
+  TensorSet of_models;
+  for (const auto& model : saved.models()) distinct(model->parameters(), of_models);
+  return distinct(found, of_models);
+}
+
+}  // namespace
 
 AcceleratorState::AcceleratorState(Precision precision, ProcessState process, Group group,
                                    std::int64_t accumulation_steps,
@@ -215,6 +239,7 @@ void AcceleratorState::backward_local(const BackwardPass& pass, AccumulationWind
       gradients.run(pass, pass.loss);  // the only micro-batch: its weight cancels
     } else {
       const bool is_divided = was_closed && window->weight() > 0;
+      if (!was_closed) window->add_parameters(parameters_of_no_model(saved, pass, *window));
       gradients.add_gradients(pass, is_divided ? weight / window->weight() : weight);
     }
   }

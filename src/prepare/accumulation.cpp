@@ -174,8 +174,8 @@ bool Accumulation::has_incomplete_window(const std::vector<at::Tensor>& paramete
     if (window->is_incomplete()) return true;
     has_window = true;
   }
-  // Parameters without a window, such as the parameters of a loss function, follow the active
-  // accumulate() scope.
+  // Parameters without a window, such as those of a loss function that no pass has reached yet,
+  // follow the active accumulate() scope.
   return !has_window && inside_ && window_->is_incomplete();
 }
 

@@ -47,7 +47,7 @@ class AccumulationWindow {
            std::all_of(models.begin(), models.end(),
                        [&](const auto& each) { return has_model(each.get()); });
   }
-  // The parameters of its models. Each is listed once.
+  // The parameters of its models, and those that were added. Each is listed once.
   std::vector<at::Tensor> parameters() const {
     TensorSet seen;
     std::vector<at::Tensor> all;
@@ -57,16 +57,22 @@ class AccumulationWindow {
       for (at::Tensor& parameter : distinct(model->parameters(), seen))
         all.push_back(std::move(parameter));
     }
+    for (at::Tensor& parameter : distinct(added_parameters_, seen))
+      all.push_back(std::move(parameter));
     return all;
   }
+  bool has_parameter(const at::Tensor& tensor) {
+    if (parameter_set_.empty()) distinct(parameters(), parameter_set_);
+    return parameter_set_.count(tensor.unsafeGetTensorImpl()) > 0;
+  }
   bool has_one_of(const std::vector<at::Tensor>& tensors) {
-    if (parameter_set_.empty()) {
-      for (const at::Tensor& parameter : parameters())
-        parameter_set_.insert(parameter.unsafeGetTensorImpl());
-    }
-    return std::any_of(tensors.begin(), tensors.end(), [&](const at::Tensor& tensor) {
-      return parameter_set_.count(tensor.unsafeGetTensorImpl()) > 0;
-    });
+    return std::any_of(tensors.begin(), tensors.end(),
+                       [&](const at::Tensor& tensor) { return has_parameter(tensor); });
+  }
+  // Adds parameters that belong to no model but get gradients in this window.
+  void add_parameters(const std::vector<at::Tensor>& others) {
+    added_parameters_.insert(added_parameters_.end(), others.begin(), others.end());
+    if (!parameter_set_.empty()) distinct(others, parameter_set_);
   }
 
   // Begins a micro-batch, in a new window if the last one was closed. `capacity` is the number of
@@ -76,6 +82,7 @@ class AccumulationWindow {
     capacity_ = capacity;
     if (counts_.closed) {
       counts_ = {};
+      added_parameters_.clear();
       parameter_set_.clear();  // a model may now have different parameters
     }
     ++counts_.begun;
@@ -147,6 +154,7 @@ class AccumulationWindow {
 
  private:
   std::vector<std::weak_ptr<torch::nn::Module>> models_;
+  std::vector<at::Tensor> added_parameters_;
   TensorSet parameter_set_;
   std::int64_t capacity_ = 1;
   Counts counts_;

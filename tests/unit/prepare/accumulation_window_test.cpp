@@ -34,6 +34,24 @@ TEST_CASE("accumulation window: it is due at its capacity or with the last batch
   CHECK(window.weight() == 0.0);
 }
 
+TEST_CASE("accumulation window: added parameters are its own until the next window begins") {
+  const auto model = std::make_shared<torch::nn::LinearImpl>(2, 1);
+  const at::Tensor added = torch::ones({1});
+  AccumulationWindow window(Models{model});
+  window.begin_micro_batch(/*capacity=*/2, /*last_of_data=*/false, /*rows=*/4);
+  CHECK(!window.has_parameter(added));
+  window.add_parameters({added});
+  window.add_parameters({added});
+  CHECK(window.has_parameter(added));
+  CHECK(window.parameters().size() == 3);
+  window.begin_micro_batch(2, false, 4);
+  CHECK(window.has_one_of({added}));
+  window.close();
+  window.begin_micro_batch(2, false, 4);
+  CHECK(!window.has_one_of({added}));
+  CHECK(window.has_one_of(model->parameters()));
+}
+
 TEST_CASE("accumulation window: it reports its models and whether one was destroyed") {
   auto model = std::make_shared<torch::nn::LinearImpl>(2, 1);
   const auto other = std::make_shared<torch::nn::LinearImpl>(2, 1);

@@ -273,6 +273,35 @@ TEST_CASE("training step: a step is recorded again after a module was replaced")
   CHECK(device.counts.recordings == 2);
 }
 
+TEST_CASE("training step: a parameter of no model gets the mean gradient of a window") {
+  const GraphDevice device;
+  const DeviceReplacement replacement(device);
+  const std::vector<Example> batches = batches_of({5, 5});
+  std::vector<Run> runs(2);
+  for (const bool cuda_graph : {false, true}) {
+    Setup setup({.gradient_accumulation_steps = 2, .cuda_graph = cuda_graph});
+    const at::Tensor temperature = torch::ones({1}).requires_grad_();
+    setup.adamw.add_param_group(
+        torch::optim::OptimizerParamGroup(std::vector<at::Tensor>{temperature}));
+    TrainingStep step = setup.accelerator.training_step(
+        setup.model(), setup.optimizer(),
+        [temperature](Net& net, const Example& batch) {
+          return at::mse_loss(net.forward(batch.data) * temperature, batch.target);
+        },
+        {.max_grad_norm = 0.05});
+    Run& run = runs[cuda_graph ? 1 : 0];
+    for (int i = 0; i < 6; ++i) {
+      const StepResult result = step.run_window(batches);
+      run.losses.push_back(result.loss);
+      run.norms.push_back(result.grad_norm);
+    }
+    CHECK(step.used_graph() == cuda_graph);
+    run.weights = setup.weights();
+    run.weights.push_back(temperature.detach().clone());
+  }
+  check_equal(runs[1], runs[0]);
+}
+
 TEST_CASE("training step: parameters that are unfrozen or added later are trained") {
   const GraphDevice device;
   const DeviceReplacement replacement(device);

@@ -262,6 +262,35 @@ TEST_CASE("window: parameters of no model follow the scope of their optimizer") 
   }
 }
 
+TEST_CASE("window: parameters of no model are divided, stepped and cleared with the window") {
+  for (const std::vector<double>& items : {std::vector<double>{1, 1}, {3, 1}}) {
+    const auto net = std::make_shared<LinearNet>(3, 1);
+    const at::Tensor temperature = torch::ones({1}).requires_grad_();
+    torch::optim::SGD sgd({temperature}, SGDOptions(0.0));
+    Accelerator accelerator({.gradient_accumulation_steps = 2, .cpu = true});
+    auto [model, optimizer] = accelerator.prepare(net, sgd);
+    for (int window = 0; window < 2; ++window) {
+      double sum = 0;
+      for (int i = 0; i < 2; ++i) {
+        const double weight = items[static_cast<std::size_t>(i)];
+        {
+          const auto guard = accelerator.accumulate(model);
+          const at::Tensor loss = loss_of(model(batch(i)));
+          sum += weight * loss.item<double>();
+          accelerator.backward((loss * temperature).sum(), weight);
+        }
+        if (i == 1) {
+          CHECK(temperature.grad().item<double>() == doctest::Approx(sum / (items[0] + items[1])));
+        }
+        optimizer.step();
+        CHECK(optimizer.steps() == window + i);
+        optimizer.zero_grad();  // does nothing while the window is open
+      }
+      CHECK_FALSE(temperature.grad().defined());
+    }
+  }
+}
+
 TEST_CASE("window: a 16-bit loss does not round its micro-batch's weight, and is reported") {
   const CapturedStandardError error;
   const auto net = std::make_shared<Scale>();
