@@ -111,7 +111,12 @@ void GradientSync::add_gradients(const BackwardPass& pass, double share) const {
   // share before the pass, and all gradients are multiplied by it afterwards.
   const std::vector<at::Tensor> leaves = tensors_of(pass.leaves());
   scale_gradients_(leaves, 1.0 / share);
-  run(pass, pass.loss);
+  try {
+    run(pass, pass.loss);
+  } catch (...) {
+    scale_gradients_(leaves, share);  // a pass that throws is not counted
+    throw;
+  }
   scale_gradients_(leaves, share);
 }
 

@@ -421,6 +421,25 @@ TEST_CASE("window: a backward pass that throws does not count") {
   CHECK(at::allclose(net->layer->weight.grad(), same->layer->weight.grad()));
 }
 
+TEST_CASE("window: a backward pass of a 16-bit loss that throws keeps the earlier gradients") {
+  const auto net = std::make_shared<Scale>();
+  Accelerator accelerator({.gradient_accumulation_steps = 3, .cpu = true});
+  auto [model] = accelerator.prepare(net);
+  for (int i = 0; i < 3; ++i) {
+    const auto guard = accelerator.accumulate(model);
+    const at::Tensor loss = model(1.0);
+    if (i != 1) {
+      accelerator.backward(loss, 4);
+      continue;
+    }
+    const at::Tensor failing = loss + 0;
+    failing.register_hook(
+        [](const at::Tensor&) -> at::Tensor { throw std::runtime_error("no memory left"); });
+    CHECK_THROWS(accelerator.backward(failing * 1.0, 300));
+  }
+  CHECK(net->weight.grad().item<double>() == doctest::Approx(1.0));
+}
+
 TEST_CASE("window: the step reports a model that accumulate() did not get") {
   const auto body_net = std::make_shared<LinearNet>(3, 3),
              head_net = std::make_shared<LinearNet>(3, 1);
