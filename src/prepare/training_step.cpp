@@ -25,14 +25,11 @@ using detail::ForwardScope;
 
 // True for the types of batches whose values are all in tensors, which a replay can overwrite.
 bool consists_of_tensors(const std::type_info& batch) {
-  const std::vector<const std::type_info*> types = {
-      &typeid(TensorDict),
-      &typeid(at::Tensor),
-      &typeid(std::pair<at::Tensor, at::Tensor>),
-      &typeid(std::vector<at::Tensor>),
-      &typeid(torch::data::Example<at::Tensor, at::Tensor>),
-      &typeid(torch::data::Example<at::Tensor, torch::data::example::NoTarget>)};
-  return std::any_of(types.begin(), types.end(), [&](const auto* each) { return *each == batch; });
+  return batch == typeid(TensorDict) || batch == typeid(at::Tensor) ||
+         batch == typeid(std::pair<at::Tensor, at::Tensor>) ||
+         batch == typeid(std::vector<at::Tensor>) ||
+         batch == typeid(torch::data::Example<at::Tensor, at::Tensor>) ||
+         batch == typeid(torch::data::Example<at::Tensor, torch::data::example::NoTarget>);
 }
 
 std::vector<at::Tensor*> tensors_in(AnyBatch& batch) {
