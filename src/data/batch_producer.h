@@ -13,7 +13,7 @@ namespace hasten::detail {
 
 // This process's part of a step, or the exception thrown instead, or the end.
 struct BatchResult {
-  AnyBatch batch;  // null if all rows of the step belong to other processes
+  ErasedBatch batch;  // null if all rows of the step belong to other processes
   std::exception_ptr error;
   std::int64_t step_rows =
       0;                // the rows of all processes in a step, without repeated rows (even_batches)

@@ -21,8 +21,8 @@ struct BatchPosition {
 
 class BatchDispatcher {
  public:
-  using Pack = std::function<at::Tensor(const AnyBatch&)>;
-  using Unpack = std::function<AnyBatch(const at::Tensor&)>;
+  using Pack = std::function<at::Tensor(const ErasedBatch&)>;
+  using Unpack = std::function<ErasedBatch(const at::Tensor&)>;
 
   // A collective: every process of the group must call it.
   BatchDispatcher(const Group& group, Pack pack, Unpack unpack);

@@ -126,7 +126,7 @@ void LoaderCore::set_sharding(const LoaderSharding& sharding) {
     own.broadcast_prefetch = numbers[1];
     own.dispatch.emplace(
         sharding.group,
-        [&source = *own.source](const AnyBatch& batch) { return source.to_bytes(batch); },
+        [&source = *own.source](const ErasedBatch& batch) { return source.to_bytes(batch); },
         [&source = *own.source](const at::Tensor& bytes) { return source.from_bytes(bytes); });
   }
   own.reads_shard = !dispatch && sharding.group.size() > 1 && own.source->is_shardable() &&

@@ -44,23 +44,23 @@ class TrainerSource : public TypedSource<D, Collator> {
   using Batch = typename Typed::Batch;
   using Typed::Typed;
 
-  AnyBatch make(std::span<const std::int64_t> indices, const BatchContext& context) override {
+  ErasedBatch make(std::span<const std::int64_t> indices, const BatchContext& context) override {
     return wrap(Typed::make(indices, context));
   }
-  AnyBatch make_from_read_rows(std::int64_t first, std::int64_t rows, std::int64_t step_start,
-                               const BatchContext& context) override {
+  ErasedBatch make_from_read_rows(std::int64_t first, std::int64_t rows, std::int64_t step_start,
+                                  const BatchContext& context) override {
     return wrap(Typed::make_from_read_rows(first, rows, step_start, context));
   }
-  at::Tensor to_bytes(const AnyBatch& batch) const override {
+  at::Tensor to_bytes(const ErasedBatch& batch) const override {
     Batch& inner = static_cast<const AnyBatch*>(batch.get())->template as<Batch>();
-    return Typed::to_bytes(AnyBatch(batch, &inner));
+    return Typed::to_bytes(ErasedBatch(batch, &inner));
   }
-  AnyBatch from_bytes(const at::Tensor& bytes) const override {
+  ErasedBatch from_bytes(const at::Tensor& bytes) const override {
     return wrap(Typed::from_bytes(bytes));
   }
 
  private:
-  static AnyBatch wrap(const AnyBatch& batch) {
+  static ErasedBatch wrap(const ErasedBatch& batch) {
     if (!batch) return nullptr;
     return std::make_shared<AnyBatch>(std::static_pointer_cast<Batch>(batch));
   }

@@ -16,7 +16,7 @@
 
 namespace hasten::detail {
 
-using AnyBatch = std::shared_ptr<void>;
+using ErasedBatch = std::shared_ptr<void>;
 
 // Makes batches. Only the enclosing Loader<Batch> knows their type.
 class HASTEN_API BatchSource {
@@ -26,7 +26,7 @@ class HASTEN_API BatchSource {
   virtual std::optional<std::int64_t> rows() const = 0;
   virtual bool is_stream() const = 0;
   // Makes a batch of a map dataset. Called on several threads at once.
-  virtual AnyBatch make(std::span<const std::int64_t> indices, const BatchContext& context) = 0;
+  virtual ErasedBatch make(std::span<const std::int64_t> indices, const BatchContext& context) = 0;
   // Moves a stream to the start of an epoch, and keeps copies of the first `keep` rows that it then
   // reads.
   virtual void rewind(std::int64_t epoch, std::int64_t keep) = 0;
@@ -39,13 +39,13 @@ class HASTEN_API BatchSource {
   // Makes a batch of `rows` rows of that step, beginning with row `first`. After the last row of
   // the step, the kept rows follow. Each row is moved out, so only one batch may use it. The step
   // begins with row `step_start` of the epoch.
-  virtual AnyBatch make_from_read_rows(std::int64_t first, std::int64_t rows,
-                                       std::int64_t step_start, const BatchContext& context) = 0;
+  virtual ErasedBatch make_from_read_rows(std::int64_t first, std::int64_t rows,
+                                          std::int64_t step_start, const BatchContext& context) = 0;
   // Converts a batch to bytes and back (hasten/data/pack.h); is_packable() is true if its type
   // allows that.
   virtual bool is_packable() const = 0;
-  virtual at::Tensor to_bytes(const AnyBatch& batch) const = 0;
-  virtual AnyBatch from_bytes(const at::Tensor& bytes) const = 0;
+  virtual at::Tensor to_bytes(const ErasedBatch& batch) const = 0;
+  virtual ErasedBatch from_bytes(const at::Tensor& bytes) const = 0;
 };
 
 // The implementation of Loader<Batch>, without the type of the batches.

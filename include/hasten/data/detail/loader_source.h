@@ -131,8 +131,8 @@ class TypedSource : public BatchSource {
       return std::nullopt;
     }
   }
-  AnyBatch make([[maybe_unused]] std::span<const std::int64_t> indices,
-                [[maybe_unused]] const BatchContext& context) override {
+  ErasedBatch make([[maybe_unused]] std::span<const std::int64_t> indices,
+                   [[maybe_unused]] const BatchContext& context) override {
     if constexpr (stream) {
       return nullptr;
     } else {
@@ -181,10 +181,10 @@ class TypedSource : public BatchSource {
     }
     return static_cast<std::int64_t>(read_.size());
   }
-  AnyBatch make_from_read_rows([[maybe_unused]] std::int64_t first,
-                               [[maybe_unused]] std::int64_t rows,
-                               [[maybe_unused]] std::int64_t step_start,
-                               [[maybe_unused]] const BatchContext& context) override {
+  ErasedBatch make_from_read_rows([[maybe_unused]] std::int64_t first,
+                                  [[maybe_unused]] std::int64_t rows,
+                                  [[maybe_unused]] std::int64_t step_start,
+                                  [[maybe_unused]] const BatchContext& context) override {
     if constexpr (!stream) {
       return nullptr;
     } else {
@@ -208,14 +208,14 @@ class TypedSource : public BatchSource {
   }
 
   bool is_packable() const override { return PackableBatch<Batch>; }
-  at::Tensor to_bytes([[maybe_unused]] const AnyBatch& batch) const override {
+  at::Tensor to_bytes([[maybe_unused]] const ErasedBatch& batch) const override {
     if constexpr (PackableBatch<Batch>) {
       return pack(*static_cast<const Batch*>(batch.get()));
     } else {
       return {};
     }
   }
-  AnyBatch from_bytes([[maybe_unused]] const at::Tensor& bytes) const override {
+  ErasedBatch from_bytes([[maybe_unused]] const at::Tensor& bytes) const override {
     if constexpr (PackableBatch<Batch>) {
       return finish(unpack<Batch>(bytes));
     } else {
@@ -244,7 +244,7 @@ class TypedSource : public BatchSource {
     return row;
   }
 
-  AnyBatch finish(Batch batch) const {
+  ErasedBatch finish(Batch batch) const {
     if (pin_) for_each_tensor(batch, [](at::Tensor& tensor) { tensor = pinned(tensor); });
     return std::make_shared<Batch>(std::move(batch));
   }
