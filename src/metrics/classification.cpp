@@ -31,17 +31,21 @@ void check_classes(const at::Tensor& labels, std::int64_t classes) {
                    .expected = str("a class from 0 to ", classes - 1, ", or ", kIgnoredLabel)});
 }
 
-LabelledRows labelled_rows(const at::Tensor& logits, const at::Tensor& labels) {
+// Throws UsageError unless there is a label for each row of the logits.
+void check_shape(const at::Tensor& logits, const at::Tensor& labels) {
   const bool fits =
       logits.dim() >= 2 && !labels.is_floating_point() &&
       logits.sizes().slice(0, static_cast<std::size_t>(logits.dim() - 1)) == labels.sizes();
-  if (!fits) {
-    throw UsageError("metrics.shape",
-                     {.what = "logits and labels of a classifier",
-                      .got = str(c10::str(logits.sizes()), " and ", c10::str(labels.scalar_type()),
-                                 " ", c10::str(labels.sizes())),
-                      .expected = "[..., classes] and integers [...]"});
-  }
+  if (fits) return;
+  throw UsageError("metrics.shape",
+                   {.what = "logits and labels of a classifier",
+                    .got = str(c10::str(logits.sizes()), " and ", c10::str(labels.scalar_type()),
+                               " ", c10::str(labels.sizes())),
+                    .expected = "[..., classes] and integers [...]"});
+}
+
+LabelledRows labelled_rows(const at::Tensor& logits, const at::Tensor& labels) {
+  check_shape(logits, labels);
   const std::int64_t classes = logits.size(-1);
   at::Tensor flat_labels = labels.detach().reshape(-1).to(at::kLong);
   check_classes(flat_labels, classes);
@@ -80,9 +84,12 @@ double roc_area(const std::vector<double>& scores, const std::vector<bool>& posi
 }  // namespace
 
 void Accuracy::add(const at::Tensor& logits, const at::Tensor& labels) {
-  if (labels.is_floating_point() || logits.size(-1) == 1) return;
-  const at::Tensor counted = labels.ne(kIgnoredLabel);
-  correct_ += (logits.argmax(-1).eq(labels) & counted).sum().item<std::int64_t>();
+  if (labels.is_floating_point() || (logits.dim() > 0 && logits.size(-1) == 1)) return;
+  check_shape(logits, labels);
+  const at::Tensor classes = labels.to(at::kLong);
+  check_classes(classes, logits.size(-1));
+  const at::Tensor counted = classes.ne(kIgnoredLabel);
+  correct_ += (logits.argmax(-1).eq(classes) & counted).sum().item<std::int64_t>();
   total_ += counted.sum().item<std::int64_t>();
 }
 

@@ -100,6 +100,12 @@ TEST_CASE("metrics: tensors and settings that cannot be scored are refused") {
   CHECK(add(top, torch::tensor({0, -1})) == "metrics.label");
   CHECK(add(top, torch::tensor({0, 1, 2})) == "metrics.shape");
   CHECK(add(top, torch::tensor({0.5, 1.0})) == "metrics.shape");
+  Accuracy accuracy;
+  CHECK(add(accuracy, torch::tensor({0, 1}).unsqueeze(1)) == "metrics.shape");
+  CHECK(add(accuracy, torch::tensor({0, 1, 2})) == "metrics.shape");
+  CHECK(add(accuracy, torch::tensor({0, 3})) == "metrics.label");
+  CHECK(add(accuracy, torch::tensor({0.5, 1.0})) == "no error");  // a regression has no accuracy
+  CHECK(accuracy.compute().empty());
   ConfusionMatrix four(4);
   CHECK(add(four, torch::tensor({0, 1})) == "metrics.shape");
   MeanErrors errors;
