@@ -61,8 +61,11 @@ LabelledRows labelled_rows(const at::Tensor& logits, const at::Tensor& labels) {
 double ratio(double part, double whole) { return whole == 0 ? 0 : part / whole; }
 
 // Returns the area under the ROC curve: the share of pairs of a positive and a negative row in
-// which the positive row has the higher score. Equal scores count half.
+// which the positive row has the higher score. Equal scores count half. Scores that are NaN have no
+// order, and hence no area.
 double roc_area(const std::vector<double>& scores, const std::vector<bool>& positive) {
+  if (std::any_of(scores.begin(), scores.end(), [](double score) { return std::isnan(score); }))
+    return std::numeric_limits<double>::quiet_NaN();
   std::vector<std::size_t> order(scores.size());
   std::iota(order.begin(), order.end(), 0);
   std::sort(order.begin(), order.end(),
@@ -109,7 +112,9 @@ void TopKAccuracy::add(const at::Tensor& logits, const at::Tensor& labels) {
   const at::Tensor score = rows.logits.gather(1, label);
   const at::Tensor later = at::arange(rows.logits.size(1), label.options()).unsqueeze(0).gt(label);
   const at::Tensor before = rows.logits.gt(score) | (rows.logits.eq(score) & later);
-  correct_ += before.sum(1).lt(k_).sum().item<std::int64_t>();
+  // No logit is larger than NaN, so a model that has diverged would otherwise be always right.
+  const at::Tensor hit = before.sum(1).lt(k_) & score.squeeze(1).isnan().logical_not();
+  correct_ += hit.sum().item<std::int64_t>();
   total_ += rows.labels.numel();
 }
 

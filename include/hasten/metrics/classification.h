@@ -38,7 +38,8 @@ class HASTEN_API Accuracy : public EvalMetric {
 };
 
 // "top_K_accuracy", such as top_5_accuracy: the share of labels among the K largest logits. Among
-// equal logits, the last counts as the largest, as in scikit-learn's top_k_accuracy_score.
+// equal logits, the last counts as the largest, as in scikit-learn's top_k_accuracy_score. A logit
+// that is NaN is never among them.
 class HASTEN_API TopKAccuracy : public EvalMetric {
  public:
   // Throws UsageError "metrics.top-k" unless k is at least 1.
@@ -100,8 +101,8 @@ class HASTEN_API MatthewsCorrelation : public ConfusionMatrix {
 // "roc_auc": the area under the ROC curve. With one logit, the score of a row is this logit. With
 // two, it is their difference, which ranks rows as the probability of class 1 does. With more, the
 // area is the mean over the classes of one class against the rest (scikit-learn's
-// multi_class="ovr"). It is NaN if a class has no labels, or all of them. The metric keeps every
-// score in memory.
+// multi_class="ovr"). It is NaN if a class has no labels, or all of them, or if a score is NaN. The
+// metric keeps every score in memory.
 class HASTEN_API RocAuc : public EvalMetric {
  public:
   void reset() override;

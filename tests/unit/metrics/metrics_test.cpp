@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "hasten/base/error.h"
+#include "hasten/base/text.h"
 #include "hasten/metrics/classification.h"
 #include "hasten/metrics/regression.h"
 
@@ -88,6 +89,26 @@ TEST_CASE("metrics: correlations of equal values or NaN are NaN") {
   metric.reset();
   metric.add(torch::tensor({1.0, std::nan(""), 2.0}), torch::arange(3));
   CHECK(std::isnan(metric.compute().at("spearman")));
+}
+
+TEST_CASE("metrics: the area under the curve of scores that are NaN is NaN") {
+  for (const std::int64_t classes : {1, 2, 3}) {
+    CAPTURE(classes);
+    RocAuc metric;
+    const at::Tensor logits = torch::randn({6, classes});
+    logits[1].fill_(NAN);
+    metric.add(logits, torch::tensor({0, 1, 0, 1, 0, 1}));
+    CHECK(std::isnan(metric.compute().at("roc_auc")));
+  }
+}
+
+TEST_CASE("metrics: a label whose logit is NaN is not among the largest logits") {
+  for (const std::int64_t k : {1, 3}) {
+    CAPTURE(k);
+    TopKAccuracy metric(k);
+    metric.add(torch::full({4, 3}, NAN), torch::tensor({0, 1, 2, 0}));
+    CHECK(metric.compute().at(str("top_", k, "_accuracy")) == 0);
+  }
 }
 
 TEST_CASE("metrics: tensors and settings that cannot be scored are refused") {
