@@ -15,10 +15,12 @@
 //
 // The handler only records the signal. The run stops after the current optimizer step, and all
 // processes stop at the same step, whichever of them received a signal: the request is part of the
-// data that the Trainer exchanges at every step anyway. An evaluation of the run ends after the
-// current batch and reports nothing (several processes exchange their signals about twice a second
-// during it), and no other evaluation of the run begins. Apart from that, the run ends like any
-// other that a callback stops. A later run with the same object stops before its first step.
+// data that the Trainer exchanges at every step anyway. With enable_jit_checkpoint, which saves the
+// gradients of an open accumulation window, the run stops after the current micro-batch (with
+// elastic ranks after the step). An evaluation of the run ends after the current batch and reports
+// nothing (several processes exchange their signals about twice a second during it), and no other
+// evaluation of the run begins. Apart from that, the run ends like any other that a callback stops.
+// A later run with the same object stops before its first step.
 //
 // A signal that is repeated more than a second after the first acts as it would without this
 // object: by default it ends the process at once. A repetition within a second counts as the same
@@ -55,6 +57,11 @@ class HASTEN_API StopOnSignal : public TrainerCallback {
   }
   void on_step_end(const TrainerEvent&, TrainerControl& control, double) override {
     request_stop(control);
+  }
+  // Without a checkpoint of the window, its work would be lost.
+  void on_substep_end(const TrainerEvent& event, TrainerControl& control) override {
+    const bool saves_windows = event.args.enable_jit_checkpoint && event.args.elastic_ranks == 0;
+    if (saves_windows) request_stop(control);
   }
   void on_evaluate(const TrainerEvent&, TrainerControl& control, const Metrics&) override {
     request_stop(control);

@@ -137,6 +137,17 @@ TEST_CASE("stop on signal: the accumulation window is completed, and saved as us
   CHECK(std::filesystem::exists(folder.path / "checkpoint-5" / "model.safetensors"));
 }
 
+TEST_CASE("stop on signal: with enable_jit_checkpoint the run stops in the window and saves it") {
+  const Folder folder;
+  TrainingArguments args = twenty_steps(folder.path);
+  args.gradient_accumulation_steps = 3;
+  args.enable_jit_checkpoint = true;
+  const SignalledRun run = run_with(Moment::step, SIGTERM, args);
+  CHECK(run.out.global_step == 4);
+  CHECK(run.out.stop_signal == SIGTERM);
+  CHECK(std::filesystem::exists(folder.path / "checkpoint-4" / "gradients_0.safetensors"));
+}
+
 TEST_CASE("stop on signal: an evaluation ends after the current batch and reports nothing") {
   const Folder folder;
   TrainingArguments args = twenty_steps(folder.path);
