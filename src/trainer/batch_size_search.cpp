@@ -2,8 +2,11 @@
 
 #include "checkpoint/random_state.h"
 #include "formats/module_tensors.h"
+#include "hasten/base/files.h"
 #include "hasten/base/text.h"
+#include "hasten/checkpoint/checkpoint_folders.h"
 #include "hasten/device/memory.h"
+#include "hasten/process/once.h"
 
 namespace hasten {
 
@@ -42,6 +45,12 @@ void Trainer::BatchSizeSearch::restart(const std::filesystem::path& checkpoint) 
   if (!checkpoint.empty()) {
     args.resume_from_checkpoint = checkpoint.string();
     return;
+  }
+  if (args.resume_from_checkpoint.empty()) {
+    // The run that failed began without checkpoints in the folder, so these are its own.
+    once(trainer_.group(), trainer_.writes(), [&] {
+      for (const std::filesystem::path& each : checkpoints(args.output_dir)) remove_directory(each);
+    });
   }
   const torch::NoGradGuard no_grad;
   for (const auto& [name, tensor] : tensors_of(*trainer_.model).tensors)

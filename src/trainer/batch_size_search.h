@@ -27,7 +27,8 @@ class Trainer::BatchSizeSearch {
 
   // Returns false if the batches have one row already.
   bool halve();
-  // Continues from the checkpoint, or from the weights and the random state at the start.
+  // Continues from the checkpoint, or from the weights and the random state at the start. In the
+  // latter case it removes the checkpoints of the run that failed.
   void restart(const std::filesystem::path& checkpoint);
 
  private:

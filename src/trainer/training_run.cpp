@@ -42,11 +42,13 @@ class Trainer::Run {
 
   // True if a training step, and not an evaluation, ran out of memory.
   bool ran_out_of_memory() const { return memory_.ran_out(); }
-  // Returns the folder of the newest checkpoint that this run has saved. Empty if there is none.
+  // Returns the folder of the newest checkpoint that this run has saved and that a run can continue
+  // from. Empty if there is none.
   std::filesystem::path saved_checkpoint() {
     checkpoints_.finish();
     const std::int64_t step = checkpoints_.last_saved();
-    return step > started_at_step_ ? checkpoints_.folder_of(step) : std::filesystem::path();
+    const bool can_continue = step > started_at_step_ && !args_.save_only_model;
+    return can_continue ? checkpoints_.folder_of(step) : std::filesystem::path();
   }
 
   TrainOutput train() {

@@ -96,6 +96,25 @@ TEST_CASE("auto_find_batch_size: a run that has saved continues from its checkpo
   check_close(logged(trainer), logged(reference));
 }
 
+TEST_CASE("auto_find_batch_size: a run that has saved only its weights starts again") {
+  const Folder whole, parts;
+  Trainer reference(new_model(0), arguments(whole), {.train_dataset = TrainerDataset(rows(22))});
+  reference.train();
+  TrainingArguments args = arguments(parts);
+  args.auto_find_batch_size = true;
+  args.save_only_model = true;
+  args.save_strategy = SaveStrategy::steps;
+  args.save_steps = 2;
+  std::string log;
+  Trainer trainer(small_memory(4, /*from_call=*/4), args,
+                  {.train_dataset = TrainerDataset(rows(22)),
+                   .log_sink = [&](std::string_view line) { log += line; }});
+  CHECK(trainer.train().steps == 6);
+  CHECK_MESSAGE(log.find("starts again") != std::string::npos, log);
+  check_close(logged(trainer), logged(reference));
+  CHECK(fs::exists(parts.path / "checkpoint-6/model.safetensors"));
+}
+
 TEST_CASE("auto_find_batch_size: one row that does not fit is the error of a plain run") {
   const Folder folder;
   TrainingArguments args = arguments(folder);
