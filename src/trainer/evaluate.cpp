@@ -74,7 +74,7 @@ std::optional<Metrics> Trainer::Impl::evaluate(const TrainerDataset& dataset,
   if (!totals) return std::nullopt;
   Metrics metrics;
   if (totals->loss) metrics[prefix + "_loss"] = *totals->loss;
-  if (parts.compute_metrics && !args.prediction_loss_only)
+  if (parts.compute_metrics && !args.prediction_loss_only && totals->labelled_rows > 0)
     add_scores(metrics, computed_metrics(), prefix);
   metrics.merge(speed_metrics(prefix, clock.seconds(), totals->rows, totals->batches));
   broadcast_metrics(group(), metrics);

@@ -97,7 +97,7 @@ std::optional<Trainer::Impl::Evaluation::Totals> Trainer::Impl::Evaluation::run(
   const EvaluationMode mode(*trainer_.model);
   const torch::NoGradGuard no_grad;
   losses_.clear();
-  rows_ = 0;
+  rows_ = labelled_rows_ = 0;
   agreement_.emplace(trainer_.group(), /*each_batch=*/static_cast<bool>(handlers.gather));
   try {
     if (run_batches(loader, handlers)) return std::nullopt;
@@ -183,6 +183,7 @@ EvalPrediction Trainer::Impl::Evaluation::evaluate(const AnyBatch& host_batch,
                                : narrow_rows(trainer_.output_of(output, real.batch), real.count);
   });
   for_each_label(found, [&](at::Tensor& column) { column = narrow_rows(column, real.count); });
+  labelled_rows_ += static_cast<double>(rows_with_labels(found));
   return found;
 }
 
@@ -202,12 +203,14 @@ Trainer::Impl::Evaluation::Totals Trainer::Impl::Evaluation::totals() const {
   const Group& group = trainer_.group();
   const StepTotals all =
       trainer_.is_elastic() ? sum_of_batches(group, losses_) : sum_over(group, sum_of(losses_));
-  Totals out{.batches = static_cast<double>(losses_.size())};
+  Totals out{.batches = static_cast<double>(losses_.size()),
+             .rows = rows_,
+             .labelled_rows = labelled_rows_};
   if (all.items > 0) out.loss = all.loss / all.items;
+  sum_in_place(group, {&out.rows, &out.labelled_rows});
   // A stream may have a different size in each process, or a different number of rows than it
   // reports.
-  out.rows = dataset_.is_stream() ? sum_over(group, {.items = rows_}).items
-                                  : static_cast<double>(dataset_.size());
+  if (!dataset_.is_stream()) out.rows = static_cast<double>(dataset_.size());
   return out;
 }
 

@@ -40,6 +40,7 @@ class Trainer::Impl::Evaluation {
     std::optional<double> loss;  // the mean over the rows that have one; unset if none does
     double batches = 0;          // those of this process
     double rows = 0;             // those of all processes
+    double labelled_rows = 0;    // those of all processes that have labels
   };
   // Adds each batch to compute_metrics, if there is one.
   Handlers metric_handlers() const;
@@ -68,7 +69,7 @@ class Trainer::Impl::Evaluation {
   const Signal signal_;
   std::optional<EvaluationAgreement> agreement_;  // made for each pass
   std::vector<StepTotals> losses_;                // one for each batch
-  double rows_ = 0;                               // those of this process
+  double rows_ = 0, labelled_rows_ = 0;           // those of this process
 };
 
 }  // namespace hasten

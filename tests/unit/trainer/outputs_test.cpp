@@ -154,6 +154,9 @@ TEST_CASE("trainer outputs: labels are used only if every label column is presen
   CHECK(!out.label_ids.defined());
   CHECK(!out.metrics.contains("test_exact"));
   CHECK(out.other_predictions.size() == 2);
+  const Metrics scores = trainer.evaluate(TrainerDataset(ColumnDataset(columns)));
+  CHECK(!scores.contains("eval_exact"));
+  CHECK(scores.contains("eval_runtime"));
 }
 
 TEST_CASE("trainer outputs: a metric of logits and labels says what it lacks") {
