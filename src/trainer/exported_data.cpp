@@ -3,6 +3,8 @@
 #include <torch/torch.h>
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -43,6 +45,57 @@ bool is_safetensors(const std::string& file) { return ends_with(lower(file), ".s
                    .expected = expected});
 }
 
+// The whole numbers that fit into a type of tensors.
+struct WholeNumbers {
+  std::int64_t least, most;
+};
+
+// Returns those that a double also represents exactly, because JSON arrays are read as doubles.
+// Returns nullopt for a type that is not of whole numbers.
+std::optional<WholeNumbers> whole_numbers_of(at::ScalarType type) {
+  constexpr std::int64_t kExact = std::int64_t{1} << 53;
+  switch (type) {
+    case at::ScalarType::Bool:
+      return WholeNumbers{0, 1};
+    case at::ScalarType::Byte:
+      return WholeNumbers{0, 255};
+    case at::ScalarType::Char:
+      return WholeNumbers{-128, 127};
+    case at::ScalarType::Short:
+      return WholeNumbers{-32768, 32767};
+    case at::ScalarType::UInt16:
+      return WholeNumbers{0, 65535};
+    case at::ScalarType::Int:
+      return WholeNumbers{std::numeric_limits<std::int32_t>::min(),
+                          std::numeric_limits<std::int32_t>::max()};
+    case at::ScalarType::Long:
+      return WholeNumbers{-kExact, kExact};
+    default:
+      return std::nullopt;
+  }
+}
+
+// Throws for a number that the type would change: one with a fraction, or one out of its range.
+void check_fits(const TextTable& table, const std::string& column, std::size_t row, double number,
+                at::ScalarType type) {
+  const auto fitting = whole_numbers_of(type);
+  if (!fitting) return;
+  const bool fits = number == std::trunc(number) && number >= static_cast<double>(fitting->least) &&
+                    number <= static_cast<double>(fitting->most);
+  if (fits) return;
+  fail_field(table, column, row, str(number),
+             str("a whole number from ", fitting->least, " to ", fitting->most,
+                 ", because the input is ", c10::toString(type)));
+}
+
+// Returns a column of whole numbers in the type of an input.
+at::Tensor integers_of(const TextTable& table, const std::string& column, at::ScalarType type) {
+  const std::vector<std::int64_t> numbers = table.integers(column);
+  for (std::size_t row = 0; type != at::kLong && row < numbers.size(); ++row)
+    check_fits(table, column, row, static_cast<double>(numbers[row]), type);
+  return at::tensor(numbers, at::kLong).to(type);
+}
+
 // Appends the numbers of a JSON array and returns its shape. Returns nullopt if its parts differ in
 // shape or are not numbers.
 std::optional<std::vector<std::int64_t>> append_numbers(const json& value,
@@ -70,12 +123,15 @@ at::Tensor arrays_of(const TextTable& table, const std::string& column, at::Scal
   const std::vector<std::string>& fields = table.column(column);
   for (std::size_t row = 0; row < fields.size(); ++row) {
     const json value = parse_json_or_discard(fields[row], {.max_depth = kMaxArrayDimensions - 1});
+    const std::size_t first = numbers.size();
     const auto shape = append_numbers(value, numbers);
     if (!shape) fail_field(table, column, row, fields[row].substr(0, 60), "an array of numbers");
     if (all && *all != *shape)
       fail_field(table, column, row, c10::str("an array of ", at::IntArrayRef(*shape)),
                  c10::str(at::IntArrayRef(*all), ", as in the first row"));
     all = *shape;
+    for (std::size_t i = first; i < numbers.size(); ++i)
+      check_fits(table, column, row, numbers[i], type);
   }
   std::vector<std::int64_t> sizes = all.value_or(std::vector<std::int64_t>{});
   sizes.insert(sizes.begin(), table.rows());
@@ -86,7 +142,7 @@ at::Tensor numbers_of(const TextTable& table, const std::string& column, at::Sca
   const std::vector<std::string>& fields = table.column(column);
   if (!fields.empty() && starts_with(trim(fields[0]), "[")) return arrays_of(table, column, type);
   if (c10::isFloatingType(type)) return at::tensor(table.numbers(column), at::kDouble).to(type);
-  return at::tensor(table.integers(column), at::kLong).to(type);
+  return integers_of(table, column, type);
 }
 
 // Returns the tensor in the type of the input. Does not convert whole numbers to numbers with
@@ -247,14 +303,13 @@ struct ExportedFiles::Impl {
                                            : kind_of(fields) == TextKind::numbers;
     if (is_array || is_float)
       return add(numbers_of(table, column, input != nullptr ? input->meta.dtype : at::kFloat));
-    at::Tensor labels = class_ids(table, column);
-    add(input != nullptr ? labels.to(input->meta.dtype) : labels);
+    add(class_ids(table, column, input != nullptr ? input->meta.dtype : at::kLong));
   }
 
   // Whole numbers are the numbers of classes. Names are numbered.
-  at::Tensor class_ids(const TextTable& table, const std::string& column) {
+  at::Tensor class_ids(const TextTable& table, const std::string& column, at::ScalarType type) {
     if (kind_of(table.column(column)) == TextKind::whole_numbers)
-      return at::tensor(table.integers(column), at::kLong);
+      return integers_of(table, column, type);
     if (classes.empty()) classes = configured_classes(folder() / "config.json");
     if (classes.empty()) classes = table.class_names(column);
     const auto expected = num_row_classes(parts);
@@ -264,7 +319,7 @@ struct ExportedFiles::Impl {
                        .got = str(classes.size(), " names (", join(classes, ", "), ")"),
                        .expected = str(*expected, ", as ", file(), " has classes"),
                        .hint = "write the numbers of the classes instead of their names"});
-    return at::tensor(table.classes(column, classes).ids, at::kLong);
+    return at::tensor(table.classes(column, classes).ids, at::kLong).to(type);
   }
 
   void check_classes(const at::Tensor& labels, const std::string& source) {

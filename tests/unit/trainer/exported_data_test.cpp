@@ -146,6 +146,22 @@ TEST_CASE("exported data: rows that do not fit the program are refused") {
             .compute_metrics() == nullptr);
 }
 
+TEST_CASE("exported data: numbers that the type of an input would change are refused") {
+  Scratch scratch("transformer");  // the inputs are int64
+  const auto write = [&](const std::string& id) {
+    scratch.write("rows.jsonl", "{\"input_ids\": [1, " + id +
+                                    ", 3, 4, 5, 6], \"attention_mask\": [1, 1, 1, 1, 1, 1], "
+                                    "\"labels\": 0}\n");
+  };
+  write("2");
+  CHECK(scratch.error() == "none");
+  write("2.5");
+  CHECK(contains(scratch.error(), "text.number"));
+  CHECK(contains(scratch.error(), "rows.jsonl:1: column \"input_ids\": got 2.5, expected a whole"));
+  write("1e300");
+  CHECK(contains(scratch.error(), "because the input is Long"));
+}
+
 TEST_CASE("exported data: rows for predictions need no labels") {
   for (const std::string name : {"transformer", "mlp"}) {
     CAPTURE(name);
