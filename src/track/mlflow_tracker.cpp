@@ -29,7 +29,9 @@ using FlowClock = std::chrono::steady_clock;
 // The limits of a log-batch request.
 constexpr std::size_t kMaxMetrics = 900, kMaxParameters = 100, kMaxParameterBytes = 6000;
 constexpr double kRequestSeconds = 10;
-constexpr std::chrono::seconds kInitialBackoff(1), kMaxBackoff(30), kFinishTimeout(10);
+constexpr std::chrono::seconds kInitialBackoff(1), kMaxBackoff(30);
+// The end of a run waits this long for a server that takes the values, and for one that does not.
+constexpr std::chrono::seconds kFinishTimeout(20), kRetryTimeout(10);
 
 std::int64_t milliseconds_since_epoch() {
   return static_cast<std::int64_t>(seconds_since_epoch() * 1000);
@@ -77,7 +79,7 @@ class MLflowTracker::Sender {
     {
       const std::lock_guard lock(mutex_);
       finishing_ = true;
-      give_up_at_ = FlowClock::now() + kFinishTimeout;
+      finishing_since_ = FlowClock::now();
     }
     wakeup_.notify_one();
     if (thread_.joinable()) thread_.join();
@@ -115,19 +117,24 @@ class MLflowTracker::Sender {
       const bool is_last = metrics_.empty() && parameters_.empty();
       const SendResult sent = is_last ? end_run(lock) : send_next(lock);
       if (is_last && sent != SendResult::retry) return;
+      if (has_waited_for(sent == SendResult::retry ? kRetryTimeout : kFinishTimeout)) return;
       if (sent == SendResult::done) {
         pause = kInitialBackoff;
         continue;
       }
       if (sent == SendResult::refused && run_id_.empty()) return;  // The run cannot be made.
       if (sent == SendResult::refused) continue;
-      if (finishing_ && FlowClock::now() >= give_up_at_) return;
       // The end of the run shortens a pause.
       wakeup_.wait_for(lock, finishing_ ? kInitialBackoff : pause,
                        [&] { return finishing_ && !was_finishing_; });
       was_finishing_ = finishing_;
       pause = std::min(2 * pause, kMaxBackoff);
     }
+  }
+
+  // True if the end of the run has waited for so long. The caller holds mutex_.
+  bool has_waited_for(std::chrono::seconds limit) const {
+    return finishing_ && FlowClock::now() >= finishing_since_ + limit;
   }
 
   // Makes the run if it is not made yet, and sends the first values of a queue. Parameters have a
@@ -212,7 +219,15 @@ class MLflowTracker::Sender {
 
   HttpResponse request(HttpRequest request) {
     request.token = options_.token;
-    return send_http(address_, request, kRequestSeconds);
+    return send_http(address_, request, seconds_for_request());
+  }
+
+  // Returns the limit of a request, which is shorter if the end of the run waits for it.
+  double seconds_for_request() {
+    const std::lock_guard lock(mutex_);
+    if (!finishing_) return kRequestSeconds;
+    const std::chrono::duration<double> left = finishing_since_ + kFinishTimeout - FlowClock::now();
+    return std::clamp(left.count(), 0.0, kRequestSeconds);
   }
 
   SendResult check_response(const std::string& path, const HttpResponse& got, FlowJson* response) {
@@ -249,7 +264,7 @@ class MLflowTracker::Sender {
   std::size_t in_flight_metrics_ = 0;
   std::size_t dropped_ = 0;
   bool finishing_ = false;
-  FlowClock::time_point give_up_at_;
+  FlowClock::time_point finishing_since_;
 
   std::thread thread_;  // The last member, because it uses the others.
 };

@@ -131,6 +131,11 @@ def main():
     run(server.server_port)
     check_complete(server, "a slow server")
 
+    server = Server(delay=4)
+    lines, seconds = run(server.server_port)
+    check("hasten: MLflow did not get" in lines, f"a server that is too slow for all values: {lines}")
+    check(seconds < 24, f"the end waits {seconds:.1f} s for a slow server")
+
     server = Server(refuses="runs/create")
     lines, seconds = run(server.server_port)
     check(lines.count("hasten: MLflow") == 2 and "400" in lines and "4005" in lines, f"a server that refuses the run: {lines}")
