@@ -96,6 +96,10 @@ class MLflowTracker::Sender {
   void add_metrics(std::vector<FlowJson> metrics) {
     const std::lock_guard lock(mutex_);
     for (FlowJson& metric : metrics) {
+      if (options_.max_queued_values == 0) {
+        ++dropped_;
+        continue;
+      }
       if (metrics_.size() >= options_.max_queued_values) {
         metrics_.pop_front();
         ++dropped_;

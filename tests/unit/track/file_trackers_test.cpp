@@ -12,6 +12,7 @@
 #include "hasten/base/files.h"
 #include "hasten/base/log.h"
 #include "hasten/base/text.h"
+#include "hasten/track/mlflow_tracker.h"
 #include "track/csv_field.h"
 #include "track/event_record.h"
 #include "track/histogram.h"
@@ -246,6 +247,16 @@ TEST_CASE("trackers: a folder that cannot be created is an error, a later failur
   set_log_sink({});
   REQUIRE(logged.size() == 1);
   CHECK(logged[0].find("metrics.jsonl") != std::string::npos);
+}
+
+TEST_CASE("MLflowTracker: a queue without room drops every value and says so") {
+  std::string logged;
+  set_log_sink([&](std::string_view line) { logged += line; });
+  MLflowTracker tracker({.tracking_uri = "http://127.0.0.1:1", .max_queued_values = 0});
+  tracker.log({{"loss", 1}, {"grad_norm", 2}}, 1);
+  tracker.finish();
+  set_log_sink({});
+  CHECK(logged == "hasten: MLflow did not get 2 of the run's values");
 }
 
 TEST_CASE("make_tracker: it accepts names and \"all\", and refuses missing settings") {
