@@ -38,7 +38,14 @@ double mean_of(const std::vector<double>& values) {
   return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
 }
 
+// Compares the values themselves, because their mean may be rounded.
+bool are_equal(const std::vector<double>& values) {
+  return std::all_of(values.begin(), values.end(),
+                     [&](double value) { return value == values.front(); });
+}
+
 double pearson_correlation(const std::vector<double>& x, const std::vector<double>& y) {
+  if (are_equal(x) || are_equal(y)) return std::numeric_limits<double>::quiet_NaN();
   const double mean_x = mean_of(x), mean_y = mean_of(y);
   double xx = 0, yy = 0, xy = 0;
   for (std::size_t i = 0; i < x.size(); ++i) {

@@ -87,6 +87,9 @@ TEST_CASE("metrics: correlations of equal values or NaN are NaN") {
   CHECK(std::isnan(metric.compute().at("pearson")));
   CHECK(std::isnan(metric.compute().at("spearman")));
   metric.reset();
+  metric.add(torch::full({3}, 0.1, at::kDouble), torch::arange(3));  // their mean is not 0.1
+  CHECK(std::isnan(metric.compute().at("pearson")));
+  metric.reset();
   metric.add(torch::tensor({1.0, std::nan(""), 2.0}), torch::arange(3));
   CHECK(std::isnan(metric.compute().at("spearman")));
 }
