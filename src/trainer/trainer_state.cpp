@@ -85,7 +85,8 @@ std::string TrainerState::to_json() const {
       {"trial_name", nullptr},
       {"trial_params", nullptr},
   };
-  return out.dump(2) + "\n";
+  // A path need not be valid UTF-8.
+  return out.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
 TrainerState TrainerState::from_file(const std::filesystem::path& path) {

@@ -355,6 +355,9 @@ TEST_CASE("trainer: result files have the keys and layout of the Hugging Face Tr
   CHECK(load_model(folder.path.string(), {}).report.missing.empty());
   const TrainerState again = TrainerState::from_file(folder.path / "trainer_state.json");
   CHECK(again.to_json() == read_file(folder.path / "trainer_state.json"));
+  TrainerState moved = again;
+  moved.best_model_checkpoint = "\xff/checkpoint-2";  // not valid UTF-8
+  CHECK(moved.to_json().find("/checkpoint-2") != std::string::npos);
 }
 
 TEST_CASE("trainer: text files become rows, and the model's configuration has the label names") {
