@@ -123,8 +123,16 @@ void SearchJournal::write(const TrialJson& json) {
   ++lines_;
 }
 
+// Another thread may append a line after this one, so a part of a line must not remain.
 void SearchJournal::write_bytes(const std::string& bytes) {
-  if (!write_all(file_.get(), bytes)) throw_journal_io("io.write", "cannot write", path_);
+  const off_t size = lseek(file_.get(), 0, SEEK_END);
+  if (!write_all(file_.get(), bytes)) {
+    const int error = errno;
+    if (size < 0 || ftruncate(file_.get(), size) != 0)
+      log_line(str("hasten: warning: ", path_.string(), ": the last line may be half-written"));
+    errno = error;
+    throw_journal_io("io.write", "cannot write", path_);
+  }
   if (fsync(file_.get()) != 0) throw_journal_io("io.sync", "cannot sync", path_);
 }
 

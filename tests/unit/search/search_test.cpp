@@ -1,8 +1,11 @@
 #include "hasten/search/search.h"
 
 #include <doctest/doctest.h>
+#include <sys/resource.h>
 
 #include <atomic>
+#include <csignal>
+#include <filesystem>
 #include <fstream>
 #include <limits>
 #include <nlohmann/json.hpp>
@@ -13,6 +16,7 @@
 #include "hasten/base/files.h"
 #include "hasten/base/log.h"
 #include "hasten/base/text.h"
+#include "search/journal.h"
 #include "search/median_pruner.h"
 #include "unit/code_of.h"
 
@@ -212,6 +216,29 @@ TEST_CASE("search: a journal that is damaged, in use or of another search is an 
       },
       options);
   CHECK(inner == "search.in-use");
+}
+
+TEST_CASE("search: a line that cannot be written completely leaves no part of it") {
+  const TemporaryDirectory folder;
+  const TrialJson description = {{"metric", "loss"}};
+  {
+    SearchJournal journal(folder.path(), description);
+    const auto size = std::filesystem::file_size(folder.path() / "journal.jsonl");
+    rlimit before{};
+    ::getrlimit(RLIMIT_FSIZE, &before);
+    auto* const handler = std::signal(SIGXFSZ, SIG_IGN);
+    const rlimit almost_full{.rlim_cur = size + 10, .rlim_max = before.rlim_max};
+    ::setrlimit(RLIMIT_FSIZE, &almost_full);
+    const std::string code = code_of([&] { journal.append({.number = 0}); });
+    ::setrlimit(RLIMIT_FSIZE, &before);
+    std::signal(SIGXFSZ, handler);
+    CHECK(code == "io.write");
+    CHECK(std::filesystem::file_size(folder.path() / "journal.jsonl") == size);
+    journal.append({.number = 1});
+  }
+  const SearchJournal again(folder.path(), description);
+  REQUIRE(again.entries().size() == 1);
+  CHECK(again.entries()[0].trial.number == 1);
 }
 
 TEST_CASE("search: failed trials are recorded, and other exceptions end the search") {
