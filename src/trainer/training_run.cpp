@@ -233,7 +233,7 @@ class Trainer::Run {
       trainer_.use_trained_weights();
       const double items = real.count > 0 ? trainer_.count_items(real) : 0;
       const at::Tensor loss = trainer_.trainer.training_step(batch, items);
-      trainer_.check_loss(loss);
+      check_returned_loss(loss);
       if (items > 0) run_.losses.add(loss, items);
       window_.items += items;
     });
@@ -242,6 +242,13 @@ class Trainer::Run {
     if (!trainer_.accelerator.sync_gradients()) return end_substep();
     run_optimizer_step();
     after_step();
+  }
+
+  // Checks the loss that training_step() returns, which a class may override. The loss is only
+  // logged, so it may be detached: the gradients are computed already.
+  void check_returned_loss(const at::Tensor& loss) const {
+    if (!loss.defined()) trainer_.check_loss(loss);  // throws
+    trainer_.check_loss_shape(loss);
   }
 
   // Returns a step that explains why memory ran out. It is made in a fork of this process.
@@ -320,7 +327,7 @@ class Trainer::Run {
       const auto guard = trainer_.accelerator.accumulate(*trainer_.prepared);
       at::Tensor loss;
       memory_.run(name_of_step(), [&] { loss = trainer_.trainer.training_step(batch, items); });
-      trainer_.check_loss(loss);
+      check_returned_loss(loss);
       if (totals) return loss;
       if (items > 0) run_.losses.add(loss, items);
       totals = totals_of_window();

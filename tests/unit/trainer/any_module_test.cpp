@@ -327,6 +327,14 @@ struct Recorder : Trainer {
   double labels = 0;
 };
 
+// Returns the losses without their graphs, as Hugging Face's training_step does.
+struct DetachingTrainer : Trainer {
+  using Trainer::Trainer;
+  at::Tensor training_step(AnyBatch& batch, double items) override {
+    return Trainer::training_step(batch, items).detach();
+  }
+};
+
 // Counts the batches of evaluations.
 struct BatchCounter : TrainerCallback {
   void on_prediction_step(const TrainerEvent&, TrainerControl&) override { ++batches; }
@@ -359,6 +367,16 @@ TEST_CASE("steps: a class that derives from Trainer replaces them") {
   trainer.model().eval();
   const at::Tensor logits = trainer.model().as<Net>()->forward(pair_of(0).first);
   CHECK(at::allclose(out.predictions[0], -logits, 1e-5, 1e-6));
+}
+
+TEST_CASE("steps: the loss that a step returns may be detached") {
+  const Folder folder;
+  const TrainerParts parts{.train_dataset = TrainerDataset(Pairs()), .compute_loss = loss_of_pair};
+  Trainer plain(std::make_shared<Net>(), two_epochs(folder.path), parts);
+  plain.train();
+  DetachingTrainer detaching(std::make_shared<Net>(), two_epochs(folder.path), parts);
+  detaching.train();
+  CHECK(logged(detaching) == logged(plain));
 }
 
 namespace {
