@@ -39,6 +39,11 @@ Plan plan_of(const TrainingArguments& args, std::optional<std::int64_t> rows,
   plan.logging_steps = absolute_steps(args.logging_steps, plan.max_steps);
   plan.eval_steps = absolute_steps(args.eval_steps.value_or(args.logging_steps), plan.max_steps);
   plan.save_steps = absolute_steps(args.save_steps, plan.max_steps);
+  if (args.load_best_model_at_end && args.save_strategy == SaveStrategy::steps) {
+    // Only an evaluated checkpoint can be the best one. The argument save_steps is a multiple of
+    // eval_steps (options/training_rules.cpp), but shares lose this when each is rounded up.
+    plan.save_steps = (plan.save_steps + plan.eval_steps - 1) / plan.eval_steps * plan.eval_steps;
+  }
   return plan;
 }
 

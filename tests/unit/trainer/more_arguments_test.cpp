@@ -10,6 +10,7 @@
 
 #include "hasten/base/text.h"
 #include "hasten/trainer/trainer.h"
+#include "trainer/plan.h"
 #include "unit/trainer/tiny.h"
 
 namespace trainer_more_arguments_test {
@@ -85,6 +86,24 @@ TEST_CASE("arguments: eval_delay delays evaluations, and logging_first_step logs
   trainer.train();
   CHECK(steps_of(trainer, "eval_loss") == std::vector<std::int64_t>{4, 5, 6});
   CHECK(steps_of(trainer, "loss") == std::vector<std::int64_t>{1, 5});
+}
+
+TEST_CASE("arguments: load_best_model_at_end evaluates every checkpoint if steps are shares") {
+  const auto plan = [](std::int64_t max_steps, double eval_steps, double save_steps) {
+    return plan_of({.max_steps = max_steps,
+                    .eval_strategy = IntervalStrategy::steps,
+                    .eval_steps = eval_steps,
+                    .save_steps = save_steps,
+                    .load_best_model_at_end = true},
+                   max_steps, max_steps, 1);
+  };
+  CHECK(plan(1001, 0.1, 0.2).eval_steps == 101);
+  CHECK(plan(1001, 0.1, 0.2).save_steps == 202);
+  CHECK(plan(1000, 0.001, 0.5).save_steps == 500);
+  for (std::int64_t steps = 20; steps < 200; ++steps) {
+    const Plan shares = plan(steps, 0.07, 0.14);
+    CHECK(shares.save_steps % shares.eval_steps == 0);
+  }
 }
 
 TEST_CASE("arguments: save_only_model leaves out the optimizer, and save_on_each_node writes") {
