@@ -249,6 +249,7 @@ int train_exported(const TrainConfiguration& run) {
                    join(model->input_names(), ", "), ", outputs ",
                    join(model->output_names(), ", ")));
   }
+  set_seed(arguments.seed);  // the seed determines the new weights of an adapter
   adapt(*model, options, worker.rank == 0);
   Trainer trainer(model, arguments,
                   {.train_dataset = files.train(),

@@ -1,4 +1,4 @@
-# Tests a model that Python has exported: training, files, resuming, evaluation, an estimate, and refusals. The model takes batches of 2 to 64 rows.
+# Tests a model that Python has exported: training, files, resuming, evaluation, an adapter, an estimate, and refusals. The model takes batches of 2 to 64 rows.
 cp "$data/exported/transformer.pt2" "$data/exported/mlp.pt2" .
 printf '[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\nb\nc\nd\ne\nf\n' >vocab.txt
 python3 - <<'PYTHON'
@@ -20,6 +20,26 @@ cmp out/model.safetensors again/model.safetensors && echo "the same weights"
 echo "## evaluation of the saved program, and of its weights alone"
 hasten train --use_cpu --disable_tqdm --do_eval --model out/trained.pt2 --eval_data rows.tsv --output_dir scored 2>/dev/null | grep '^eval_loss' | tr -s ' ' >scored.txt
 [ -s scored.txt ] && train --do_eval --weights out/model.safetensors --eval_data rows.tsv --output_dir weights 2>/dev/null | grep '^eval_loss' | tr -s ' ' | cmp - scored.txt && echo "the same score"
+echo "## the seed determines the weights of a new adapter"
+for seed in 1 2; do
+  train --lora_r 2 --lora_target_modules up,down --max_steps 1 --seed $seed --output_dir seed-$seed >/dev/null 2>&1
+done
+# A step does not change the factor A, because B is 0.
+python3 - <<'PYTHON'
+import json
+import struct
+
+
+def factors(seed):
+    with open(f"seed-{seed}/adapter_model.safetensors", "rb") as file:
+        header = json.loads(file.read(struct.unpack("<Q", file.read(8))[0]))
+        values = file.read()
+    return {name: values[slice(*entry["data_offsets"])] for name, entry in header.items() if "lora_A" in name}
+
+
+one, two = factors(1), factors(2)
+print(sum(one[name] != two[name] for name in one), "of", len(one), "differ")
+PYTHON
 echo "## an estimate"
 hasten estimate mlp.pt2 --batch 4 --json | grep -oE '"peak": ?[0-9]+' | head -1 >predicted
 [ -s predicted ] && hasten estimate mlp.pt2 --batch 4 --json --measure | grep -oE '"peak": ?[0-9]+' | head -1 | cmp - predicted && echo "as measured"
