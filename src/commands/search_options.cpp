@@ -166,7 +166,14 @@ SearchOptions options_of_search(const SearchCommand& command, const std::string&
 // Returns the lowest and the highest value of a range, or all choices.
 std::vector<config::Value> outer_values(const SearchDimension& dimension) {
   if (dimension.kind == DimensionKind::choice) return dimension.choices;
-  return {str(dimension.low), str(dimension.high)};
+  const bool is_whole =
+      dimension.kind == DimensionKind::integer || dimension.kind == DimensionKind::log_integer;
+  // str() writes the double 100000 as 1e+05, which an integer option refuses. The bounds are at
+  // most 2^53.
+  const auto text = [&](double bound) {
+    return is_whole ? str(static_cast<std::int64_t>(bound)) : str(bound);
+  };
+  return {text(dimension.low), text(dimension.high)};
 }
 
 // Checks each parameter alone, including choices that no trial gets.

@@ -1,0 +1,34 @@
+#include "commands/search_options.h"
+
+#include "unit/options/support.h"
+
+namespace commands_search_options_test {
+
+using namespace hasten;
+using namespace hasten::test;
+
+namespace {
+
+SearchPlan plan_of_space(const std::string& text) {
+  const TemporaryFile space("space.yaml", text);
+  return plan_search(parse_search({space.path(), "--n_trials", "3", "--", "train", "--model",
+                                   "bert-base", "--data", "dummy", "--eval_data", "dummy"}),
+                     {});
+}
+
+}  // namespace
+
+TEST_CASE("search options: bounds of whole numbers may be large") {
+  const SearchPlan plan = plan_of_space(
+      "max_steps: {int: [1000, 100000]}\n"
+      "seed: {log_int: [1, 1000000]}\n"
+      "num_train_epochs: {int: [1, 200000]}\n"
+      "learning_rate: {uniform: [1e-7, 1e-3]}\n");
+  CHECK(plan.proposed.size() == 3);
+  CHECK(contains(error_of([] { plan_of_space("max_steps: {int: [1000, 1e18]}\n"); }).text,
+                 "integers of at most 2^53"));
+  CHECK(contains(error_of([] { plan_of_space("dummy_rows: {int: [-100000, 9]}\n"); }).text,
+                 "got '-100000', expected a whole number of at least 1"));
+}
+
+}  // namespace commands_search_options_test
