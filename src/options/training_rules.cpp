@@ -29,13 +29,19 @@ void check_metric_schedule(const TrainingArguments& arguments) {
     throw_conflict(owner + " needs evaluations, which it follows: eval_strategy is no",
                    "use --eval_strategy epoch");
   }
-  const std::string mode = lower(kwargs.text("mode", "")),
-                    better = arguments.greater_is_better.value_or(mode == "max") ? "max" : "min";
-  if (!mode.empty() && mode != better) {
-    throw_conflict(owner + ": mode " + mode + " contradicts greater_is_better " +
-                       (better == "max" ? "true" : "false"),
-                   "remove mode, which follows greater_is_better");
-  }
+  const std::string mode = lower(kwargs.text("mode", ""));
+  if (mode.empty()) return;
+  const std::string metric =
+      arguments.metric_for_best_model.empty() ? "loss" : arguments.metric_for_best_model;
+  // derive() sets greater_is_better in the same way, but later.
+  const bool rises = arguments.greater_is_better.value_or(!ends_with(metric, "loss"));
+  if (mode == (rises ? "max" : "min")) return;
+  const std::string reason =
+      arguments.greater_is_better
+          ? str("greater_is_better ", rises)
+          : str("metric_for_best_model ", metric, ", which should ", rises ? "rise" : "fall");
+  throw_conflict(owner + ": mode " + mode + " contradicts " + reason,
+                 "remove mode, which follows greater_is_better");
 }
 
 void check_schedule_kwargs(const TrainingArguments& arguments) {

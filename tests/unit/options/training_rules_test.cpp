@@ -99,6 +99,9 @@ TEST_CASE("kwargs rules: a schedule that follows a metric needs evaluations and 
   CHECK(check("mode=max", true) == "");
   CHECK(contains(check("", {}, IntervalStrategy::no), "greedy needs evaluations"));
   CHECK(contains(check("mode=max", false), "mode max contradicts greater_is_better false"));
+  CHECK(check("mode=min") == "");
+  CHECK(contains(check("mode=max"),
+                 "mode max contradicts metric_for_best_model loss, which should fall"));
   CHECK(contains(check("factor=1"), "factor: got '1', expected a number in (0, 1)"));
   CHECK(contains(check("factor=0"), "factor: got '0', expected a number in (0, 1)"));
   CHECK(contains(check("threshold_mode=both"), "expected one of rel, abs"));
@@ -112,6 +115,14 @@ TEST_CASE("kwargs rules: a schedule that follows a metric needs evaluations and 
   CHECK_NOTHROW(validate(plateau));
   plateau.lr_scheduler_kwargs = {{"factor", 1}};
   CHECK(contains(error_of([&] { validate(plateau); }).text, "expected a number in [0, 1)"));
+  plateau.lr_scheduler_kwargs = {{"mode", "max"}};
+  plateau.metric_for_best_model = "accuracy";
+  CHECK_NOTHROW(resolved(resolved(plateau)));
+  plateau.lr_scheduler_kwargs = {{"mode", "min"}};
+  CHECK(contains(error_of([&] { resolved(plateau); }).text,
+                 "mode min contradicts metric_for_best_model accuracy, which should rise"));
+  plateau.greater_is_better = false;
+  CHECK_NOTHROW(resolved(resolved(plateau)));
 }
 
 }  // namespace options_training_rules_test
