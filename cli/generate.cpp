@@ -31,9 +31,9 @@ std::int32_t id_of(const std::string& option, const std::string& word) {
                     {.what = option, .got = "'" + word + "'", .expected = "the id of a token"});
 }
 
-EarlyStopping early_stopping_of(const std::string& word) {
-  if (word == "true") return EarlyStopping::yes;
-  return word == "never" ? EarlyStopping::never : EarlyStopping::no;
+EarlyStopping early_stopping_of(EarlyStoppingWord word) {
+  if (word == EarlyStoppingWord::yes) return EarlyStopping::yes;
+  return word == EarlyStoppingWord::never ? EarlyStopping::never : EarlyStopping::no;
 }
 
 template <class To, class From>
@@ -54,8 +54,7 @@ GenerationOptions options_of(const GenerateCommand& command) {
   set_if_given(options.num_beams, command.num_beams);
   set_if_given(options.num_return_sequences, command.num_return_sequences);
   set_if_given(options.length_penalty, command.length_penalty);
-  if (!command.early_stopping.empty())
-    options.early_stopping = early_stopping_of(command.early_stopping);
+  if (command.early_stopping) options.early_stopping = early_stopping_of(*command.early_stopping);
   set_if_given(options.do_sample, command.do_sample);
   set_if_given(options.temperature, command.temperature);
   set_if_given(options.top_k, command.top_k);

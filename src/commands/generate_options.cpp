@@ -34,7 +34,13 @@ void describe_generate(config::OptionTable& table, GenerateCommand& command) {
     "Divide the score of a beam by its number of new tokens to this power.");
   d("early_stopping", &C::early_stopping,
     "End a beam search as soon as every beam has a complete text (true), when a better one is "
-    "unlikely (false), or when it is impossible (never).");
+    "unlikely (false), or when it is impossible (never).")
+      .alias("yes", "true")
+      .alias("1", "true")
+      .alias("true", "true")  // in any letter case
+      .alias("no", "false")
+      .alias("0", "false")
+      .alias("false", "false");
   d("num_return_sequences", &C::num_return_sequences,
     "Print this many texts for each prompt: samples, or the best beams.")
       .at_least(1);
@@ -80,7 +86,6 @@ GenerateCommand parse_generate(const std::vector<std::string>& words) {
   if (command.help) return command;
   config::OptionTable table;
   describe_generate(table, command);
-  table.find("early_stopping")->one_of({"", "false", "true", "never"});
   std::vector<std::string> notices;
   config::resolve(table, {config::read_flags(table, words)}, notices);
   check_prompts(command);

@@ -12,11 +12,20 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/internal_api.h"
+#include "hasten/options/names.h"
 
 namespace hasten {
+
+// EarlyStopping of hasten/models/generation.h, with the words of transformers.
+enum class EarlyStoppingWord { no, yes, never };
+template <>
+struct Names<EarlyStoppingWord> {
+  static constexpr std::string_view text[] = {"false", "true", "never"};
+};
 
 struct GenerateCommand {
   bool help = false;
@@ -31,7 +40,7 @@ struct GenerateCommand {
   std::optional<std::int64_t> max_length, max_new_tokens, min_length, min_new_tokens;
   std::optional<std::int64_t> num_beams, num_return_sequences;
   std::optional<double> length_penalty;
-  std::string early_stopping;  // empty if it is not set
+  std::optional<EarlyStoppingWord> early_stopping;
   std::optional<bool> do_sample;
   std::optional<double> temperature, top_p, min_p, repetition_penalty;
   std::optional<std::int64_t> top_k, no_repeat_ngram_size, seed;
