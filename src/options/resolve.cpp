@@ -172,11 +172,12 @@ void check_former(const Option& option, const Assignment& assignment,
 }
 
 void apply(Option& option, const Assignment& assignment, std::vector<std::string>& notices) {
-  option.origin = assignment.origin;
   if (std::holds_alternative<std::monostate>(assignment.value)) {
     option.set(option.default_value);
+    option.origin = {};  // as if no source named it, so that it may follow from other options
     return;
   }
+  option.origin = assignment.origin;
   check_choice(option, assignment);
   if (!option.set(apply_alias(option, assignment.value)))
     throw_bad_value(option, assignment, "config.bad-value");

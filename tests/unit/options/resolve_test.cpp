@@ -84,6 +84,17 @@ TEST_CASE("resolve: null in a file restores the default over an earlier file") {
       second("b.yaml", "seed: null\nfp16: ~\n");
   const auto run = parse_with_model({"--config_file", first.path(), second.path()});
   CHECK(run.arguments.seed == 42);
+  CHECK(origin_in(run, "seed") == "default");
+}
+
+TEST_CASE("resolve: null in a file keeps defaults that follow from other options") {
+  const TemporaryFile file("a.yaml", "do_train: null\ndo_eval: null\ntext_column: null\n");
+  const auto run = parse_with_model(
+      {"--config_file", file.path(), "--eval_data", "dummy", "--task", "token-classification"});
+  CHECK(run.arguments.do_train);
+  CHECK(run.arguments.do_eval);
+  CHECK(origin_in(run, "do_eval") == "derived from eval_data");
+  CHECK(run.options.text_column == "tokens");
 }
 
 TEST_CASE("resolve: the words of Python users for a choice are accepted") {
