@@ -40,6 +40,7 @@ int estimate_tpu(const EstimateOptions& requested, const EstimateConfiguration& 
   estimate.what_if = std::move(comparison);
   std::cout << (run.json ? to_json(estimate, &prediction) : to_text(estimate, &prediction));
   if (!run.html.empty()) write_tpu_estimate(run.html, estimate, &prediction);
+  if (!run.output.empty()) write_tpu_estimate(run.output, estimate, &prediction);
   return estimate.failed.empty() || !fits(estimate) ? 0 : 1;
 }
 

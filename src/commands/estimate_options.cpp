@@ -4,6 +4,7 @@
 #include "commands/resolve.h"
 #include "hasten/base/text.h"
 #include "hasten/machine/gpus.h"
+#include "hasten/tpu/machine/tpus.h"
 #include "machine/this_gpu.h"
 #include "options/help.h"
 
@@ -151,6 +152,18 @@ void check_measured_device(const EstimateConfiguration& estimate) {
   }
 }
 
+// An estimate for a TPU has the sizes of programs, but not the single allocations.
+void check_output_for_tpu(const EstimateConfiguration& estimate) {
+  if (!starts_with(estimate.device, kTpuDevice)) return;
+  for (const char* const ending : {".trace.json", ".pickle"}) {
+    if (!ends_with(estimate.output, ending)) continue;
+    config::throw_conflict(
+        str("--output ", estimate.output, " shows single allocations, which an estimate for a TPU ",
+            "does not know"),
+        "use a name that ends in .json, .html or .txt");
+  }
+}
+
 }  // namespace
 
 EstimateConfiguration parse_estimate(
@@ -179,6 +192,7 @@ EstimateConfiguration parse_estimate(
     if (const auto option = train_option(each.key, flags)) train.push_back(*option);
   }
   check_measured_device(estimate);
+  check_output_for_tpu(estimate);
   estimate.train = resolve_train(train, environment);
   if (!estimate.train.options.lora_adapter.empty()) {
     config::throw_conflict("--lora_adapter: a prediction reads no adapter",

@@ -8,6 +8,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -46,7 +47,10 @@ def predict_small_model(topology, compiler, *words):
 
 
 def check_training():
-    code, report = predict_small_model("v5e:2x2", CPU_ENGINE, "--attn_implementation", "eager")
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "estimate.json"
+        code, report = predict_small_model("v5e:2x2", CPU_ENGINE, "--attn_implementation", "eager", "--output", str(file))
+        check("--output writes what --json prints", file.exists() and json.loads(file.read_text()) == report)
     most, parts = report["anatomy"]["max_bytes"], report["components"]
     check("the model runs three steps", code == 0 and report["steps"] == 3 and report["fits"])
     check("no program is compiled late or fails", report["programs"] > 20 and report["programs_after_second_step"] == 0 and not report["failed"])

@@ -72,4 +72,15 @@ TEST_CASE("estimate options: a measurement runs on the CPU or on this machine's 
         "config.contradiction");
 }
 
+TEST_CASE("estimate options: an estimate for a TPU has no timeline and no memory snapshot") {
+  const auto code = [](const char* device, const char* file) {
+    return error_of([&] { (void)parse_words({"bert-base", device, "--output", file}); }).code;
+  };
+  for (const char* const file : {"a.trace.json", "a.pickle"}) {
+    CHECK(code("--tpu=v5e:2x2", file) == "config.contradiction");
+    CHECK(code("--device=cuda:h200", file) == "no error");
+  }
+  CHECK(code("--tpu=v5e:2x2", "a.json") == "no error");
+}
+
 }  // namespace commands_estimate_options_test
