@@ -1,8 +1,15 @@
 #include "process/group/store_setup.h"
 
+#include <sys/types.h>
+#include <unistd.h>
+
 #include <atomic>
+#include <cstdlib>
+#include <map>
+#include <mutex>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
+#include <tuple>
 
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
@@ -16,6 +23,57 @@
 namespace hasten {
 namespace {
 
+// The servers that this process, as rank 0, runs for all groups that it forms. They live until the
+// process ends, because another rank may form its next group before rank 0 has left its last one.
+// The keys begin with the number of the process: a fork has the entries of its parent, but not the
+// threads of the servers.
+struct Servers {
+  // The keys also have the port, whether the server is for this machine only, and the token.
+  using Key = std::tuple<pid_t, int, bool, std::string>;
+  std::mutex mutex;
+  std::map<Key, std::shared_ptr<rendezvous::JobServer>> with_token;
+  // Stores by their ports. c10d's server ends with the last store that uses it.
+  std::map<std::tuple<pid_t, int>, c10::intrusive_ptr<c10d::Store>> without_token;
+};
+
+Servers& servers() {
+  static Servers& all = *new Servers;  // never destroyed, because a fork could not join the threads
+  return all;
+}
+
+void end_own_servers() {
+  const auto is_own = [](const auto& entry) { return std::get<0>(entry.first) == getpid(); };
+  Servers& all = servers();
+  const std::lock_guard<std::mutex> lock(all.mutex);
+  std::erase_if(all.with_token, is_own);
+  std::erase_if(all.without_token, is_own);
+}
+
+// Call it when a server exists. exit() then ends the servers before OpenSSL frees what they use.
+void end_servers_at_exit() {
+  [[maybe_unused]] static const int registered = std::atexit(end_own_servers);
+}
+
+std::shared_ptr<rendezvous::JobServer> server_at(const Endpoint& at, const std::string& token) {
+  const bool loopback_only = rendezvous::is_loopback(at.host);
+  Servers& all = servers();
+  const std::lock_guard<std::mutex> lock(all.mutex);
+  auto& server = all.with_token[Servers::Key(getpid(), at.port, loopback_only, token)];
+  if (!server) {
+    server = std::make_shared<rendezvous::JobServer>(
+        rendezvous::ServerOptions{.loopback_only = loopback_only, .port = at.port, .token = token});
+    end_servers_at_exit();
+  }
+  return server;
+}
+
+void keep_server_of(const c10::intrusive_ptr<c10d::Store>& store, int port) {
+  Servers& all = servers();
+  const std::lock_guard<std::mutex> lock(all.mutex);
+  all.without_token.try_emplace(std::tuple(getpid(), port), store);
+  end_servers_at_exit();
+}
+
 c10::intrusive_ptr<c10d::Store> tcp_store(const Worker& worker, const std::string& prefix,
                                           std::chrono::milliseconds timeout) {
   c10d::TCPStoreOptions options;
@@ -23,7 +81,9 @@ c10::intrusive_ptr<c10d::Store> tcp_store(const Worker& worker, const std::strin
   options.isServer = worker.rank == 0 && !worker.store_is_served;
   options.waitWorkers = false;
   options.timeout = timeout;
+  options.multiTenant = true;  // All groups of a process use one server.
   const auto store = c10::make_intrusive<c10d::TCPStore>(worker.master_addr, options);
+  if (options.isServer) keep_server_of(store, worker.master_port);
   return c10::make_intrusive<c10d::PrefixStore>(prefix, store);
 }
 
@@ -74,10 +134,7 @@ StoreSetup set_up_store(const Worker& worker, const config::Environment& environ
     setup.store = tcp_store(worker, prefix, timeout);
   } else {
     check_token(token, kTokenVariable);
-    if (store_address.empty() && worker.rank == 0) {
-      setup.server = std::make_shared<rendezvous::JobServer>(rendezvous::ServerOptions{
-          .loopback_only = rendezvous::is_loopback(at.host), .port = at.port, .token = token});
-    }
+    if (store_address.empty() && worker.rank == 0) setup.server = server_at(at, token);
     setup.store = c10::make_intrusive<JobStore>(at, token, prefix, timeout);
   }
   setup.own_address = worker.num_machines == 1 ? "127.0.0.1" : rendezvous::address_on_route_to(at);

@@ -3,6 +3,7 @@
 
 #include <doctest/doctest.h>
 #include <torch/torch.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <cstdlib>
@@ -51,6 +52,33 @@ TEST_CASE("group: a rank with a GPU and one without form a group") {
           throw std::runtime_error("another sum");
       },
       {.num_processes = 2, .use_cpu = true});
+}
+
+TEST_CASE("group: rank 0 serves the keys of all groups of a job without hasten launch") {
+  for (const bool has_token : {true, false}) {
+    notebook_launcher(
+        [has_token] {
+          unsetenv("HASTEN_STORE");  // as under mpirun
+          if (!has_token) unsetenv("HASTEN_JOB_TOKEN");
+          const Worker worker = worker_of(config::whole_environment());
+          const GroupOptions options{.timeout = std::chrono::seconds(20)};
+          {
+            const Group first = Group::form(worker, options);
+            const Group second = Group::form(worker, options);
+            second.barrier();
+            first.barrier();
+          }
+          for (int i = 0; i < 3; ++i) {
+            const Group group = Group::form(worker, options);
+            group.barrier();
+            if (worker.rank == 0) usleep(100'000);  // rank 1 forms its next group meanwhile
+          }
+          const Group last = Group::form(worker, options);
+          last.barrier();
+          if (worker.rank == 0) usleep(100'000);  // rank 1 may still use the server
+        },
+        {.num_processes = 2, .use_cpu = true});
+  }
 }
 
 TEST_CASE("process: one process is the first, the last and the main one") {
