@@ -16,6 +16,7 @@
 
 #include "base/descriptor.h"
 #include "base/poll_timeout.h"
+#include "base/running_clock.h"
 #include "base/start_thread.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
@@ -99,10 +100,14 @@ class JobServer::Loop {
                   {.what = "waiting for connections", .got = std::strerror(errno)});
   }
 
-  int longest_wait() const {
+  int longest_wait() {
     auto until = is_listening_ ? Clock::now() + std::chrono::hours(1) : next_tick_;
     if (coordinator_) until = std::min(until, next_tick_);
-    if (const auto deadline = store_.next_deadline()) until = std::min(until, *deadline);
+    if (const auto deadline = store_.next_deadline()) {
+      // A RunningClock must be read regularly.
+      const Clock::duration left = *deadline - store_clock_.now();
+      until = std::min(until, Clock::now() + std::min<Clock::duration>(left, kTick));
+    }
     if (const auto deadline = pending_.next_deadline()) until = std::min(until, *deadline);
     return poll_timeout(until);
   }
@@ -216,10 +221,9 @@ class JobServer::Loop {
 
   void handle_message(int id, Client& client, const std::string& message) {
     if (client.role == Role::unknown) return set_role(id, client, message);
-    const auto now = Clock::now();
-    if (client.role == Role::store) return store_.handle(id, message, now);
+    if (client.role == Role::store) return store_.handle(id, message, store_clock_.now());
     coordinator_->receive(id, agent_message_of(message), client.address, client.server_address,
-                          now);
+                          Clock::now());
     all_disconnected_ = coordinator_->all_disconnected();
   }
 
@@ -235,7 +239,7 @@ class JobServer::Loop {
   }
 
   void tick(Clock::time_point now) {
-    store_.tick(now);
+    store_.tick(store_clock_.now());
     if (now < next_tick_) return;
     next_tick_ = now + kTick;
     resume_listening();
@@ -285,6 +289,7 @@ class JobServer::Loop {
   Descriptor listener_, wake_;
   Poller poller_;
   StoreTable store_;
+  RunningClock store_clock_;  // Requests expire only while this process runs.
   std::optional<Coordinator> coordinator_;
   std::function<void(const std::string&)> on_shortage_;
   std::unordered_map<int, Client> clients_;

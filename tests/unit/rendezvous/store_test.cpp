@@ -1,7 +1,9 @@
 // The keys and values of a job over real sockets, and clients without the token.
 #include <doctest/doctest.h>
+#include <signal.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <chrono>
@@ -80,6 +82,41 @@ TEST_CASE("store: a waiter is answered when the key comes, or gets the missing k
   server.clear();
   while (setting.count() != 0) {
   }
+}
+
+// Waits for a key while the process is stopped once. Returns the code of the error.
+std::string wait_while_stopped() {
+  JobServer server({.token = kToken});
+  StoreClient waiting(at(server), kToken, 20s), setting(at(server), kToken, 20s);
+  std::thread later([&] {
+    std::this_thread::sleep_for(300ms);
+    kill(getpid(), SIGSTOP);
+    // Sleeps in short parts, because a sleep also passes while the process is stopped.
+    for (int part = 0; part < 5; ++part) std::this_thread::sleep_for(100ms);
+    setting.set("key", "value");
+  });
+  const std::string code = code_of([&] { waiting.wait({"key"}, 5s); });
+  later.join();
+  return code;
+}
+
+TEST_CASE("store: a job that is suspended while a rank waits for a key continues") {
+  const pid_t job = fork();
+  if (job == 0) {
+    try {
+      _exit(wait_while_stopped() == "none" ? 0 : 1);
+    } catch (...) {
+      _exit(2);
+    }
+  }
+  int status = 0;
+  REQUIRE(waitpid(job, &status, WUNTRACED) == job);
+  REQUIRE(WIFSTOPPED(status));
+  std::this_thread::sleep_for(6s);  // longer than the limit
+  kill(job, SIGCONT);
+  REQUIRE(waitpid(job, &status, 0) == job);
+  CHECK(WIFEXITED(status));
+  CHECK(WEXITSTATUS(status) == 0);
 }
 
 TEST_CASE("store: a wrong or missing token, noise and silence disturb no other client") {
