@@ -21,8 +21,8 @@
 // more attempts the first failure of the last attempt is thrown as RankError. The processes write
 // to the same output as this one, and die with it. Each has its own process group. When a process
 // has ended, no process of its group remains. SIGINT, SIGTERM, SIGHUP and SIGQUIT to this process's
-// group are forwarded to them. If this process ignores SIGCHLD, it cannot know how a process was
-// killed, and reports exit code 1.
+// group are forwarded to them, and prevent further attempts. If this process ignores SIGCHLD, it
+// cannot know how a process was killed, and reports exit code 1.
 //
 // Throws RankError, and IoError "process.fork" if the system cannot create a process. Before the
 // first fork it throws UsageError "process.fork-after-accelerator", "process.fork-after-group",

@@ -121,6 +121,7 @@ class ForkedAttempt {
         if (ranks_[rank].poll_end() && ranks_[rank].failed()) record_failure(rank);
       }
       if (const auto number = signals_.take()) {
+        was_interrupted_ = true;
         for (const ForkedRank& rank : ranks_) rank.send_to_group(*number);
       }
       if (terminate_at_ && !kill_at_ && Clock::now() >= *terminate_at_) {
@@ -134,6 +135,9 @@ class ForkedAttempt {
     if (!first_failed_) return std::nullopt;
     return ranks_[*first_failed_].error(static_cast<std::int64_t>(*first_failed_));
   }
+
+  // True if the ranks have received a signal that asks the job to end.
+  bool was_interrupted() const { return was_interrupted_; }
 
  private:
   std::vector<std::size_t> running_ranks() const {
@@ -200,6 +204,7 @@ class ForkedAttempt {
   std::optional<rendezvous::JobServer> server_;
   std::optional<std::size_t> first_failed_;                  // the rank that failed first
   std::optional<Clock::time_point> terminate_at_, kill_at_;  // the times of SIGTERM and of SIGKILL
+  bool was_interrupted_ = false;
 };
 
 }  // namespace
@@ -214,9 +219,10 @@ void notebook_launcher(const std::function<void()>& function,
   if (num_processes == 1) return function();
   const std::string job = new_job_name();
   for (std::int64_t attempt = 0;; ++attempt) {
-    const auto failure = ForkedAttempt(function, options, num_processes, attempt, job).run();
+    ForkedAttempt ranks(function, options, num_processes, attempt, job);
+    const auto failure = ranks.run();
     if (!failure) return;
-    if (attempt >= options.max_restarts) throw RankError(*failure);
+    if (attempt >= options.max_restarts || ranks.was_interrupted()) throw RankError(*failure);
   }
 }
 
