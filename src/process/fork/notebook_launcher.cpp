@@ -176,10 +176,11 @@ class ForkedAttempt {
         Clock::now() + (ranks_[rank].failed_because_of_another() ? kCauseDelay : kNoDelay);
   }
 
-  // Returns whether `rank` may have caused the failure of `other`, which was seen first.
+  // Returns whether `rank` may have caused the failure of `other`, which was seen first. A rank
+  // that SIGTERM or SIGKILL ended is no cause if this process has sent them.
   bool is_cause_of(std::size_t rank, std::size_t other) const {
     return ranks_[other].failed_because_of_another() && !ranks_[rank].failed_because_of_another() &&
-           !ranks_[rank].was_terminated();
+           !(kill_at_ && ranks_[rank].was_terminated());
   }
 
   static void append(ForkedRank::Environment& all, const ForkedRank::Environment& more) {

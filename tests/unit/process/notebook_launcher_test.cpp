@@ -124,6 +124,39 @@ TEST_CASE("notebook_launcher: the first failure is thrown here, whatever the oth
   CHECK(code_for([] { throw 1; }) == 1);
 }
 
+TEST_CASE("notebook_launcher: a rank that was killed is blamed, not one that fails because of it") {
+  const TemporaryDirectory folder;
+  const fs::path killed = folder.path() / "killed";
+  const pid_t program = fork();
+  if (program == 0) {
+    int code = 0;
+    try {
+      debug_launcher([&] {
+        if (std::getenv("RANK") == std::string("1")) {
+          kill(getppid(), SIGSTOP);  // the launching process sees both ends at once
+          std::ofstream(killed) << "soon";
+          raise(SIGKILL);
+        }
+        while (!fs::exists(killed)) usleep(1000);
+        throw IoError("process.rank-missing", {.what = "rank 1"});
+      });
+    } catch (const RankError& error) {
+      code = error.exit_code();
+    } catch (...) {
+      code = 1;
+    }
+    _exit(code);
+  }
+  int status = 0;
+  REQUIRE(waitpid(program, &status, WUNTRACED) == program);
+  REQUIRE(WIFSTOPPED(status));
+  usleep(500'000);  // both ranks end meanwhile
+  kill(program, SIGCONT);
+  REQUIRE(waitpid(program, &status, 0) == program);
+  CHECK(WIFEXITED(status));
+  CHECK(WEXITSTATUS(status) == 128 + SIGKILL);
+}
+
 TEST_CASE("notebook_launcher: a rank's child processes neither delay its end nor outlive it") {
   const TemporaryDirectory folder;
   const auto began = std::chrono::steady_clock::now();
