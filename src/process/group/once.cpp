@@ -1,6 +1,8 @@
 #include "hasten/process/once.h"
 
 #include <exception>
+#include <string>
+#include <vector>
 
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
@@ -33,7 +35,12 @@ void once(const Group& group, bool is_worker, const std::function<void()>& work)
   } catch (...) {
     thrown = std::current_exception();
   }
-  const auto serialized_of_ranks = group.gather_object(thrown ? serialize_exception(thrown) : "");
+  std::vector<std::string> serialized_of_ranks;
+  try {
+    serialized_of_ranks = group.gather_object(thrown ? serialize_exception(thrown) : "");
+  } catch (...) {
+    if (!thrown) throw;  // the error of this process's own work is more informative
+  }
   if (thrown) std::rethrow_exception(thrown);
   for (std::size_t rank = 0; rank < serialized_of_ranks.size(); ++rank) {
     if (!serialized_of_ranks[rank].empty()) throw_remote(serialized_of_ranks[rank], rank);

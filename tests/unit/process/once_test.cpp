@@ -2,6 +2,7 @@
 #include "hasten/process/once.h"
 
 #include <doctest/doctest.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
@@ -11,7 +12,9 @@
 #include "hasten/accelerator.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
+#include "hasten/launch/worker.h"
 #include "hasten/process/notebook_launcher.h"
+#include "unit/code_of.h"
 
 namespace process_once_test {
 
@@ -71,6 +74,17 @@ TEST_CASE("once: the text and the exception of the main process reach all proces
                 "after");
       },
       {.num_processes = 3});
+}
+
+TEST_CASE("once: the worker's own error is thrown, even if another rank has ended") {
+  debug_launcher([] {
+    const Group group = Group::form(worker_of(config::whole_environment()));
+    group.barrier();
+    if (group.rank() == 1) _exit(0);
+    const auto write = [] { throw IoError("io.write", {.what = "a full disk"}); };
+    const std::string code = code_of([&] { once(group, true, write); });
+    require(code == "io.write", code);
+  });
 }
 
 }  // namespace process_once_test
