@@ -21,6 +21,9 @@ RankOutput::RankOutput(OutputPlan plan, Console& console)
     const bool both = stream == 1 && file == plan_.file[0];
     log_[stream] = both ? log_[0] : console.open_log(file, plan_.log_error_policy);
   }
+  for (const int stream : {0, 1}) {
+    if (!log_[stream]) plan_.file[stream].clear();  // it could not be opened
+  }
 }
 
 std::filesystem::path RankOutput::saved_path() const {

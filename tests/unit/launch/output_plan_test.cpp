@@ -106,6 +106,7 @@ TEST_CASE("output: a file has its stream, and the last lines are from both strea
   without.append("one\n", 1);
   CHECK(without.last_lines().size() == 1);
   CHECK_FALSE(without.must_wait(1));
+  CHECK(without.saved_path().empty());
 }
 
 TEST_CASE("output: a log continues after an earlier job's, and keeps whole lines") {
