@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <variant>
 
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
@@ -86,6 +87,14 @@ bool is_set_by_script(const std::string& name) {
   return starts_with(name, "slurm") || std::find(names.begin(), names.end(), name) != names.end();
 }
 
+// True if the launchers need no flag for the value. A flag that gives the default overrides a
+// HASTEN_ variable, which the launchers inherit.
+bool is_implied(const config::ResolvedValue& value) {
+  const bool is_from_flag = value.origin.source == config::Origin::Source::flag &&
+                            !std::holds_alternative<std::monostate>(value.value);
+  return value.value == value.default_value && !is_from_flag;
+}
+
 }  // namespace
 
 std::string shell_word(std::string_view text) {
@@ -114,7 +123,7 @@ SlurmScript slurm_script(const LaunchConfiguration& run, const std::string& hast
                      .cpus_per_task = options.slurm_cpus_per_task,
                      .program = run.program};
   for (const config::ResolvedValue& value : run.values) {
-    if (is_set_by_script(value.name) || value.value == value.default_value) continue;
+    if (is_set_by_script(value.name) || is_implied(value)) continue;
     script.options.push_back("--" + value.name);
     script.options.push_back(config::to_text(value.value));
   }

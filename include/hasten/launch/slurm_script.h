@@ -38,8 +38,8 @@ struct SlurmScript {
   std::vector<std::string> program;           // With its arguments.
 };
 
-// Returns the script for this configuration. Only options that differ from their defaults are
-// passed to the launchers.
+// Returns the script for this configuration. Only options that differ from their defaults, or that
+// a flag gives, are passed to the launchers.
 HASTEN_API SlurmScript slurm_script(const LaunchConfiguration& run, const std::string& hasten);
 
 HASTEN_API std::string to_text(const SlurmScript& script);

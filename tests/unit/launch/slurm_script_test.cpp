@@ -114,6 +114,14 @@ TEST_CASE("Slurm script: the options become Slurm's lines") {
     CHECK(plain.find(absent) == std::string::npos);
 }
 
+TEST_CASE("Slurm script: a flag overrides a variable in the launchers, too") {
+  const std::vector<std::string> words = {"--slurm", "--num_machines", "2", "--max_restarts",
+                                          "0",       "train"};
+  const LaunchConfiguration run = parse_launch(words, {{"HASTEN_MAX_RESTARTS", "3"}});
+  const std::string text = to_text(slurm_script(run, "hasten"));
+  CHECK(text.find(" --max_restarts 0 ") != std::string::npos);
+}
+
 TEST_CASE("Slurm script: values that would break one of Slurm's lines are refused") {
   for (const char* option :
        {"--slurm_time", "--slurm_partition", "--slurm_account", "--slurm_signal"}) {
