@@ -82,7 +82,7 @@ std::optional<Child::Line> Child::line(Clock::time_point deadline) {
     pollfd file = {.fd = file_.get(), .events = POLLIN, .revents = 0};
     const int ready = poll(&file, 1, poll_timeout(deadline));
     if (ready > 0) read_lines();
-    if (ready == 0) return std::nullopt;
+    if (ready == 0 && Clock::now() >= deadline) return std::nullopt;
   }
   if (lines_.empty()) return std::nullopt;
   Line line = std::move(lines_.front());
