@@ -35,8 +35,6 @@ REASONS = {
     "progress_callback.cpp": ({"prints"}, "the Trainer's lines of numbers, which log_level turns off"),
     "results.cpp": ({"prints"}, "print_summary() is called to print"),
     "scoped_variables.h": ({"changes variables"}, "part of tpu_module.cpp"),
-    "store_setup.cpp": ({"sets a handler"},
-                        "rank 0 serves the job's keys until its process ends, and the thread that serves them must end before OpenSSL's memory is freed"),
     "tpu_module.cpp": ({"changes variables", "sets a handler"},
                        "another library, which is loaded to open a TPU: libtpu reads its settings from the environment alone, and torch_tpu's "
                        "threads must be ended before the process ends"),

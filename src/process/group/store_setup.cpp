@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <atomic>
-#include <cstdlib>
 #include <map>
 #include <mutex>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
@@ -49,9 +48,13 @@ void end_own_servers() {
   std::erase_if(all.without_token, is_own);
 }
 
-// Call it when a server exists. exit() then ends the servers before OpenSSL frees what they use.
+// Ends the servers when the process exits. Call it when a server exists: the object is then
+// destroyed before OpenSSL frees what the servers use.
 void end_servers_at_exit() {
-  [[maybe_unused]] static const int registered = std::atexit(end_own_servers);
+  struct End {
+    ~End() { end_own_servers(); }
+  };
+  static const End end{};
 }
 
 std::shared_ptr<rendezvous::JobServer> server_at(const Endpoint& at, const std::string& token) {
