@@ -14,17 +14,30 @@ bool is_one_file(const std::filesystem::path& target) {
   return target.extension() == ".safetensors";
 }
 
+// Returns the checkpoint that the path is or lies in; empty if there is none. A manifest lists the
+// files of all subfolders.
+std::filesystem::path checkpoint_around(const std::filesystem::path& target) {
+  std::error_code ignored;
+  std::filesystem::path folder = std::filesystem::absolute(target, ignored).lexically_normal();
+  while (!std::filesystem::exists(folder / kCheckpointManifestFile, ignored)) {
+    const std::filesystem::path parent = folder.parent_path();
+    if (parent == folder) return {};
+    folder = parent;
+  }
+  return folder;
+}
+
 }  // namespace
 
 void check_weights_target(const std::filesystem::path& target,
                           std::optional<std::int64_t> max_shard_size) {
-  std::error_code ignored;
-  if (std::filesystem::exists(target / kCheckpointManifestFile, ignored)) {
-    throw UsageError("weights.merge-target", {.what = target.string(),
-                                              .got = "the folder of a checkpoint",
-                                              .expected = "another folder, or a new one",
-                                              .hint = "a checkpoint keeps the files that its "
-                                                      "manifest lists"});
+  const std::filesystem::path checkpoint = checkpoint_around(target);
+  if (!checkpoint.empty()) {
+    throw UsageError("weights.merge-target",
+                     {.what = target.string(),
+                      .got = "a path in the checkpoint " + checkpoint.string(),
+                      .expected = "a path outside of checkpoints",
+                      .hint = "a checkpoint keeps the files that its manifest lists"});
   }
   if (!max_shard_size || !is_one_file(target)) return;
   throw UsageError("weights.shard-size", {.what = "max_shard_size, writing to " + target.string(),

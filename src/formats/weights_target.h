@@ -4,9 +4,9 @@
 //   check_weights_target("merged", max_shard_size);     // before anything is read
 //   write_weights("merged", weights, max_shard_size, {{"format", "pt"}});
 //
-// Throws UsageError "weights.merge-target" if the target is a checkpoint, because its manifest
-// would become wrong, and "weights.shard-size" if max_shard_size is set for a target that is one
-// file. Thread rule: any thread, on different targets.
+// Throws UsageError "weights.merge-target" if the target is a checkpoint or lies in one, because
+// the manifest would become wrong, and "weights.shard-size" if max_shard_size is set for a target
+// that is one file. Thread rule: any thread, on different targets.
 #pragma once
 
 #include <cstdint>

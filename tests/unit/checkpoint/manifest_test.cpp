@@ -363,7 +363,14 @@ TEST_CASE("manifest: slices of several files are merged, and must cover a tensor
     write(rows);
     CHECK(code_of([&] { merge_weights(folder.path(), out.path()); }) == "checkpoint.slices");
   }
-  CHECK(code_of([&] { merge_weights(out.path(), folder.path()); }) == "weights.merge-target");
+  write(4);
+  for (const char* target :
+       {"", "merged.safetensors", "model.safetensors", "sub", "sub/x.safetensors"}) {
+    CAPTURE(target);
+    CHECK(code_of([&] { merge_weights(out.path(), folder.path() / target); }) ==
+          "weights.merge-target");
+  }
+  verify_checkpoint(folder.path());
   CHECK(code_of([&] {
           write_manifest(folder.path(),
                          {{"model-00001-of-00002.safetensors", {{"w", {{10, 6}, {8, 0}}}}}});

@@ -147,11 +147,16 @@ TEST_CASE("pickle: conversion writes tied names once, and joins files of an inde
 TEST_CASE("pickle: conversion does not write into a checkpoint, and one file has no shards") {
   const TemporaryDirectory folder;
   write_file_atomically(folder.path() / "hasten_manifest.json", "{}");
-  CHECK(code_of([&] { convert_pytorch_weights(data / "zoo.bin", folder.path(), kAllowed); }) ==
-        "weights.merge-target");
+  for (const char* target : {"", "model.safetensors", "weights"}) {
+    CAPTURE(target);
+    CHECK(code_of([&] {
+            convert_pytorch_weights(data / "zoo.bin", folder.path() / target, kAllowed);
+          }) == "weights.merge-target");
+  }
   CHECK_FALSE(fs::exists(folder.path() / "model.safetensors"));
+  const TemporaryDirectory other;
   CHECK(code_of([&] {
-          convert_pytorch_weights(data / "zoo.bin", folder.path() / "x.safetensors",
+          convert_pytorch_weights(data / "zoo.bin", other.path() / "x.safetensors",
                                   {.allow_pickle = true, .max_shard_size = 100});
         }) == "weights.shard-size");
 }
