@@ -39,7 +39,9 @@ void check_scaler_options(const GradScalerKwargs& options) {
                       options.min_scale, "at least 0");
 }
 
-// Returns the numbers of a gradient, which the division changes in place.
+// Returns the numbers of a gradient, which the division changes in place. A sparse gradient becomes
+// a copy: if the rows of two tables are added, autograd gives both tables the same numbers, which
+// would be divided twice. The other table may belong to another optimizer.
 at::Tensor numbers_of(const at::Tensor& parameter) {
   const at::Tensor& gradient = parameter.grad();
   if (gradient.scalar_type() == at::kHalf) {
@@ -49,7 +51,9 @@ at::Tensor numbers_of(const at::Tensor& parameter) {
                       .expected = "gradients in float, of weights in float",
                       .hint = "keep the weights in float and compute in float16 by autocast"});
   }
-  return gradient.is_sparse() ? gradient._values() : gradient;
+  if (!gradient.is_sparse()) return gradient;
+  parameter.mutable_grad() = gradient.clone();
+  return gradient._values();
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <limits>
+#include <vector>
 
 #include "hasten/base/error.h"
 #include "hasten/optim/adamw.h"
@@ -61,6 +62,29 @@ TEST_CASE("grad scaler: a sparse gradient with repeated rows is divided as it is
   CHECK(table.grad().is_sparse());
   CHECK(table[1][0].item<double>() == -2);
   CHECK(table[3][1].item<double>() == -1);
+}
+
+TEST_CASE("grad scaler: gradients of two tables that share their values are divided once each") {
+  const Tensor ids = torch::tensor({1, 3, 4}, at::kLong), places = torch::arange(3);
+  const Tensor weights = at::rand({3, 2});
+  for (const bool has_two_optimizers : {false, true}) {
+    CAPTURE(has_two_optimizers);
+    const Tensor words = at::zeros({6, 2}).requires_grad_(),
+                 positions = at::zeros({6, 2}).requires_grad_();
+    GradScaler scaler({.init_scale = 1024});
+    const Tensor sum = at::embedding(words, ids, -1, false, /*sparse=*/true) +
+                       at::embedding(positions, places, -1, false, /*sparse=*/true);
+    scaler.scale((sum * weights).sum()).backward();
+    REQUIRE(words.grad()._values().is_alias_of(positions.grad()._values()));
+    std::vector<Tensor> first = {words};
+    if (!has_two_optimizers) first.push_back(positions);
+    torch::optim::SGD sgd(first, torch::optim::SGDOptions(1.0)),
+        other({positions}, torch::optim::SGDOptions(1.0));
+    scaler.unscale_(sgd);
+    if (has_two_optimizers) scaler.unscale_(other);
+    CHECK(at::equal(words.grad().to_dense(), at::zeros({6, 2}).index_add(0, ids, weights)));
+    CHECK(at::equal(positions.grad().to_dense(), at::zeros({6, 2}).index_add(0, places, weights)));
+  }
 }
 
 TEST_CASE("grad scaler: a loss of 16 bits is scaled in float") {
