@@ -2,6 +2,9 @@
 
 #include <torch/torch.h>
 
+#include <set>
+#include <utility>
+
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
 
@@ -36,15 +39,25 @@ at::Tensor own_copy(const at::Tensor& gradient, const at::Tensor& parameter) {
 
 TensorDict gradient_tensors(const ParameterNames& parameters) {
   TensorDict out;
+  // Autograd may give two parameters gradients that share memory, which a file cannot express: two
+  // sparse tables that read the same ids share the indices, two whose rows are added share the
+  // values, and two dense parameters that are added as views share the whole gradient.
+  std::set<std::pair<const c10::StorageImpl*, std::int64_t>> stored;
+  const auto separate = [&](const at::Tensor& tensor) {
+    const bool is_first =
+        !tensor.has_storage() ||
+        stored.emplace(tensor.storage().unsafeGetStorageImpl(), tensor.storage_offset()).second;
+    return is_first ? tensor : tensor.clone();
+  };
   for (const auto& [name, parameter] : parameters) {
     const at::Tensor gradient = parameter.grad();
     if (!gradient.defined()) continue;
     if (!gradient.is_sparse()) {
-      out[name] = gradient;
+      out[name] = separate(gradient);
       continue;
     }
-    out[name + kIndices] = gradient._indices();
-    out[name + kValues] = gradient._values();
+    out[name + kIndices] = separate(gradient._indices());
+    out[name + kValues] = separate(gradient._values());
     out[name + kIsCoalesced] = at::scalar_tensor(gradient.is_coalesced(), at::kBool);
   }
   return out;

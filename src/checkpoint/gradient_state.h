@@ -25,7 +25,7 @@ inline std::string gradients_file(std::int64_t rank) {
   return "gradients_" + std::to_string(rank) + ".safetensors";
 }
 
-// The returned tensors share the memory of the gradients.
+// The returned tensors share the memory of the gradients, but not with each other.
 TensorDict gradient_tensors(const ParameterNames& parameters);
 // Throws unless each tensor is the gradient of one of the parameters.
 void check_gradients(const ParameterNames& parameters, const TensorDict& saved,

@@ -67,6 +67,57 @@ TEST_CASE("save_state: a window keeps the gradients of each kind of parameter") 
   CHECK(at::equal(table->weight.grad().to_dense(), other_table->weight.grad().to_dense()));
 }
 
+namespace {
+
+struct TablesImpl : torch::nn::Module {
+  TablesImpl() {
+    torch::manual_seed(1);
+    word = register_module("word", table(3));
+    place = register_module("place", table(3));
+    bias = register_module("bias", table(1));
+    first = register_parameter("first", torch::rand({9}));
+    second = register_parameter("second", torch::rand({9}));
+  }
+  static torch::nn::Embedding table(std::int64_t width) {
+    return torch::nn::Embedding(torch::nn::EmbeddingOptions(9, width).sparse(true));
+  }
+  // The sum gives `word` and `place` the same values, `word` and `bias` read the same ids, and
+  // `first` and `second` are added as views.
+  at::Tensor forward(const at::Tensor& ids) {
+    const at::Tensor rows = word(ids) + place(at::arange(ids.size(0))),
+                     dense = first.view({3, 3}) + second.view({3, 3});
+    return (rows.matmul(dense).tanh() * bias(ids)).sum();
+  }
+  torch::nn::Embedding word{nullptr}, place{nullptr}, bias{nullptr};
+  at::Tensor first, second;
+};
+TORCH_MODULE(Tables);
+
+}  // namespace
+
+TEST_CASE("save_state: a window keeps gradients that share memory") {
+  const TemporaryDirectory folder;
+  const auto pass = [](Accelerator& accelerator, auto& model) {
+    const auto guard = accelerator.accumulate(model);
+    accelerator.backward(model(torch::tensor({1, 4, 5}, at::kLong)));
+  };
+  Tables tables, others;
+  Accelerator first({.gradient_accumulation_steps = 2, .cpu = true});
+  auto [model] = first.prepare(tables);
+  pass(first, model);
+  first.save_state(folder.path() / "state");
+  Accelerator second({.gradient_accumulation_steps = 2, .cpu = true});
+  auto [other] = second.prepare(others);
+  second.load_state(folder.path() / "state");
+  for (const auto& item : tables->named_parameters()) {
+    CAPTURE(item.key());
+    const at::Tensor loaded = others->named_parameters()[item.key()].grad();
+    CHECK(at::equal(item.value().grad().to_dense(), loaded.to_dense()));
+  }
+  pass(second, other);
+  CHECK(second.sync_gradients());
+}
+
 TEST_CASE("save_state: a call between the last micro-batch's begin and its step is refused") {
   const TemporaryDirectory folder;
   Accelerator accelerator({.gradient_accumulation_steps = 2, .cpu = true});
