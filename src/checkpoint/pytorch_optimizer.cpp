@@ -128,10 +128,12 @@ const Value& find_option(const StateFile& file, const Members& group, const std:
                          "the options of this kind of optimizer");
 }
 
-// Refuses options that change what a step does and that no C++ optimizer has.
-void check_supported(StateFile& file, const Members& group, const std::string& optimizer) {
+// Refuses options that change what a step does and that the optimizer does not have. `own` holds
+// its options.
+void check_supported(StateFile& file, const Members& group, const std::string& optimizer,
+                     const GroupJson& own) {
   if (const auto found = group.find("maximize");
-      found != group.end() && file.number(*found->second) != 0)
+      found != group.end() && !own.contains("maximize") && file.number(*found->second) != 0)
     throw_options_mismatch(file, "maximize = True", "an optimizer that minimizes");
   const auto decoupled = group.find("decoupled_weight_decay");
   const bool is_adam = optimizer == "Adam", is_adamw = optimizer == "AdamW";
@@ -156,7 +158,7 @@ class SavedGroups {
     options = options_of(optimizer);
     for (std::size_t g = 0; g < groups.size(); ++g) {
       const Members group = file.members(*saved.items[g]);
-      check_supported(file, group, name_of_optimizer(optimizer));
+      check_supported(file, group, name_of_optimizer(optimizer), options.at(g));
       for (auto& [name, current] : options.at(g).items()) {
         if (is_added_option(name)) continue;
         current = option_of(file, find_option(file, group, name), current);
@@ -203,6 +205,8 @@ TensorDict state_tensors(StateFile& file, const Value& state, const SavedGroups&
       at::Tensor& tensor = tensors[str(name->second, '.', member)];
       if (member == "step") {
         tensor = step_of(file, *value);
+      } else if (member == "mu_product") {  // NAdam's number, which Python keeps in a tensor
+        tensor = at::scalar_tensor(file.number(*value), at::kDouble);
       } else if (value->kind == Kind::tensor) {
         tensor = file.tensor(*value);
       } else if (value->kind == Kind::integer) {

@@ -144,7 +144,9 @@ def other_optimizers():
     for name, make in {"sgd": lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9, nesterov=True, weight_decay=0.01),
                        "rmsprop": lambda p: torch.optim.RMSprop(p, lr=0.01, centered=True, momentum=0.5),
                        "adagrad": lambda p: torch.optim.Adagrad(p, lr=0.05, lr_decay=0.01),
-                       "adam_amsgrad": lambda p: torch.optim.Adam(p, lr=0.01, amsgrad=True)}.items():
+                       "adam_amsgrad": lambda p: torch.optim.Adam(p, lr=0.01, amsgrad=True),
+                       "nadam": lambda p: torch.optim.NAdam(p, lr=0.01, weight_decay=0.01, momentum_decay=0.01, decoupled_weight_decay=True,
+                                                            maximize=True)}.items():
         torch.manual_seed(5)
         weight = torch.nn.Parameter(torch.rand(3, 4))
         optimizer = make([weight])

@@ -11,6 +11,7 @@
 #include "hasten/formats/pytorch_file.h"
 #include "hasten/formats/safetensors.h"
 #include "hasten/optim/adamw.h"
+#include "hasten/optim/nadam.h"
 #include "hasten/optim/scheduler.h"
 #include "unit/code_of.h"
 
@@ -127,11 +128,12 @@ TEST_CASE("pickles: a checkpoint of the Hugging Face Trainer continues with Pyth
   check_run(kTrainer, false);
 }
 
-TEST_CASE("pickles: SGD, RMSprop, Adagrad and Adam continue with the options of the file") {
+TEST_CASE("pickles: SGD, RMSprop, Adagrad, Adam and NAdam continue with the options of the file") {
   check_optimizer<optim::SGD>("sgd", optim::SGDOptions(1.0));
   check_optimizer<optim::RMSprop>("rmsprop", optim::RMSpropOptions(1.0));
   check_optimizer<optim::Adagrad>("adagrad", optim::AdagradOptions(1.0));
   check_optimizer<optim::Adam>("adam_amsgrad", optim::AdamOptions(1.0));
+  check_optimizer<NAdam>("nadam", NAdamOptions(1.0));  // the file has maximize = True
 }
 
 TEST_CASE("pickles: a state that does not fit changes nothing") {
