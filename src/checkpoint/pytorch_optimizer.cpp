@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <utility>
 
 #include "checkpoint/optimizer_options.h"
@@ -198,9 +199,13 @@ at::Tensor step_of(StateFile& file, const Value& value) {
 
 TensorDict state_tensors(StateFile& file, const Value& state, const SavedGroups& groups) {
   TensorDict tensors;
+  // A dictionary may be the state of one parameter only: a small file could otherwise give its
+  // entries to every parameter and need much memory.
+  std::set<const Value*> seen;
   for (const auto& [number, of_parameter] : file.members(state)) {
     const auto name = groups.names.find(number);
     if (name == groups.names.end()) file.fail(str("the state of parameter ", number));
+    if (!seen.insert(of_parameter).second) file.fail("one state of two parameters");
     for (const auto& [member, value] : file.members(*of_parameter)) {
       at::Tensor& tensor = tensors[str(name->second, '.', member)];
       if (member == "step") {

@@ -223,6 +223,30 @@ TEST_CASE("pickle: the step of an optimizer is one whole number") {
   }
 }
 
+TEST_CASE("pickle: a state that two parameters of an optimizer share is refused") {
+  const std::string state = "}" + text("momentum_buffer") + kFour + "s", at_0("q\0", 2),
+                    same("h\0", 2);
+  const auto file_of = [&](const std::string& second) {
+    const std::string group = "}" + text("lr") + integer(1) + "s" + text("momentum") + integer(1) +
+                              "s" + text("dampening") + integer(0) + "s" + text("weight_decay") +
+                              integer(0) + "s" + text("nesterov") + "\x89s" + text("params") +
+                              "](" + integer(0) + integer(1) + "es";
+    return "}" + text("state") + "}" + integer(0) + "}" + at_0 + state.substr(1) + "s" +
+           integer(1) + second + "ss" + text("param_groups") + "]" + group + "as.";
+  };
+  const auto code = [&](const std::string& second) {
+    const PickleFile file(file_of(second));
+    const std::vector<at::Tensor> parameters = {at::zeros({4}).requires_grad_(),
+                                                at::zeros({4}).requires_grad_()};
+    torch::optim::SGD sgd(parameters, torch::optim::SGDOptions(1.0));
+    const std::string code = code_of([&] { load_pytorch_optimizer(file.path, sgd, kAllowed); });
+    CHECK(sgd.state().size() == (code == "none" ? 2U : 0U));
+    return code;
+  };
+  CHECK(code(state) == "none");
+  CHECK(code(same) == "checkpoint.pytorch-state");
+}
+
 TEST_CASE("pickle: every instruction that PyTorch does not write is refused") {
   const std::string known =
       "NKMJGX}])(tsuaeqrhjcQRb."
