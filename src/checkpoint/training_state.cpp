@@ -3,6 +3,7 @@
 #include <torch/torch.h>
 
 #include <cmath>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "base/json_number.h"
@@ -68,6 +69,14 @@ WindowPosition window_from(const Json& json) {
           .flos = json.at("flos").get<double>()};
 }
 
+// In checkpoints of earlier versions a number that is not finite is null.
+std::map<std::string, double> schedule_state_from(const Json& json) {
+  std::map<std::string, double> state;
+  for (const auto& [name, number] : json.items())
+    state[name] = number.is_null() ? std::nan("") : number.get<double>();
+  return state;
+}
+
 }  // namespace
 
 void save_training_state(const fs::path& folder, const torch::optim::Optimizer& optimizer,
@@ -130,9 +139,8 @@ TrainingPosition load_training_position(const fs::path& folder) {
     }
     if (json.contains("metric_schedule")) {
       const Json& schedule = json.at("metric_schedule");
-      position.metric_schedule = {
-          .type = schedule.at("type").get<std::string>(),
-          .state = schedule.at("state").get<std::map<std::string, double>>()};
+      position.metric_schedule = {.type = schedule.at("type").get<std::string>(),
+                                  .state = schedule_state_from(schedule.at("state"))};
     }
     if (json.contains("windows")) {
       for (const Json& window : json.at("windows")) position.windows.push_back(window_from(window));

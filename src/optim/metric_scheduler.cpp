@@ -141,15 +141,21 @@ class GreedyScheduler : public PlateauScheduler {
     before_reset_ = state.at("before_reset");
     sum_ = state.at("sum");
     window_.clear();
-    for (std::size_t i = 0; state.contains(str("window.", i)); ++i)
-      window_.push_back(state.at(str("window.", i)));
+    for (std::size_t i = 0; state.contains(str("window.", i)); ++i) {
+      const double metric = state.at(str("window.", i));
+      if (std::isfinite(metric)) window_.push_back(metric);
+    }
+    // Earlier versions added every metric to the window, and a NaN stayed in the sum for good.
+    if (!std::isfinite(sum_)) sum_ = std::accumulate(window_.begin(), window_.end(), 0.0);
     for (std::size_t i = 0; i < first_lrs_.size(); ++i)
       first_lrs_[i] = state.at(str("first_lr.", i));
   }
 
  private:
+  // Returns the mean of the window, which has the finite metrics only. A metric that is not finite
+  // is returned as it is, so that it affects one evaluation only.
   double smoothed(double metric) {
-    if (greedy_.window == 0) return metric;
+    if (greedy_.window == 0 || !std::isfinite(metric)) return metric;
     window_.push_back(metric);
     sum_ += metric;
     if (window_.size() > greedy_.window) {

@@ -12,6 +12,7 @@
 #include "hasten/base/text.h"
 #include "hasten/formats/safetensors.h"
 #include "hasten/optim/adamw.h"
+#include "hasten/optim/metric_scheduler.h"
 #include "unit/code_of.h"
 
 namespace checkpoint_training_state_test {
@@ -320,6 +321,41 @@ TEST_CASE("training state: the losses and the data's fingerprint are restored ex
   REQUIRE(read.hash_chain);
   CHECK(read.hash_chain->previous == "aa");
   CHECK(read.hash_chain->rows == std::vector<std::string>{"bb", "cc"});
+}
+
+TEST_CASE("training state: a schedule continues after a metric that was not finite") {
+  const TemporaryDirectory folder;
+  const fs::path file = folder.path() / "training_position.json";
+  const Training training;
+  AdamW adamw(training.parameters());
+  const Kwargs kwargs = {{"smooth", true}, {"window_size", 3}, {"patience", 0}};
+  const auto schedule = get_metric_scheduler(SchedulerType::greedy, adamw, kwargs),
+             without = get_metric_scheduler(SchedulerType::greedy, adamw, kwargs);
+  const auto state_of = [&](const MetricScheduler& each) {
+    TrainingPosition position = kPosition;
+    position.metric_schedule = MetricScheduleState{.type = "greedy", .state = each.state()};
+    save_training_state(folder.path(), adamw, training.names, position, single_rank_states());
+    return load_training_position(folder.path()).metric_schedule->state;
+  };
+  for (const double metric : {3.0, std::nan(""), 1.0, HUGE_VAL}) {
+    schedule->step(metric);
+    if (std::isfinite(metric)) without->step(metric);
+    for (const auto& [name, number] : state_of(*schedule)) CHECK(std::isfinite(number));
+  }
+  CHECK(schedule->state().at("sum") == without->state().at("sum"));
+  CHECK_FALSE(schedule->state().contains("window.2"));
+
+  // Earlier versions wrote the metrics of the window as null.
+  std::string json = read_file(file);
+  for (const std::string name : {"sum", "window.0"}) {
+    const std::size_t begin = json.find("\"" + name + "\": ") + name.size() + 4;
+    json.replace(begin, json.find_first_of(",\n", begin) - begin, "null");
+  }
+  write_file_atomically(file, json);
+  const auto loaded = get_metric_scheduler(SchedulerType::greedy, adamw, kwargs);
+  loaded->set_state(load_training_position(folder.path()).metric_schedule->state);
+  CHECK(loaded->state().at("sum") == 1);
+  CHECK(loaded->state().at("window.0") == 1);
 }
 
 TEST_CASE("training state: a position that lacks a part or repeats a key is refused") {
