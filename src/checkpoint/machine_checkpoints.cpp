@@ -194,9 +194,12 @@ fs::path newest_common_checkpoint(const Group& group, bool writes, const fs::pat
                                   const std::string& prefix,
                                   const std::function<void(const std::string&)>& report,
                                   const std::function<bool(const fs::path&)>& accepts) {
-  once(group, writes, [&] { remove_unfinished_saves(output_dir, prefix); });
-  std::vector<fs::path> own = writes ? checkpoints(output_dir, prefix) : std::vector<fs::path>();
-  if (accepts) std::erase_if(own, [&](const fs::path& each) { return !accepts(each); });
+  std::vector<fs::path> own;
+  once(group, writes, [&] {
+    remove_unfinished_saves(output_dir, prefix);
+    own = checkpoints(output_dir, prefix);
+    if (accepts) std::erase_if(own, [&](const fs::path& each) { return !accepts(each); });
+  });
   const std::vector<Machine> machines = machines_of(group, writes, output_dir, own, prefix);
   const auto has_none = [](const Machine& machine) { return machine.saves.empty(); };
   if (std::all_of(machines.begin(), machines.end(), has_none)) return {};

@@ -172,6 +172,17 @@ TEST_CASE("machine checkpoints: a machine without checkpoints is named") {
   });
 }
 
+TEST_CASE("machine checkpoints: all processes throw if one machine cannot read its folder") {
+  const TemporaryDirectory all;
+  write_checkpoint(all.path() / "a", 10, "first");
+  // A link to itself, which root cannot read either.
+  fs::create_directory_symlink(all.path() / "b", all.path() / "b");
+  on_two_machines(all.path(), [](MachineProcess& machine) {
+    const std::string error = machine.newest();
+    require(error.starts_with("io.open"), error);
+  });
+}
+
 TEST_CASE("machine checkpoints: a folder that two machines share is refused") {
   const TemporaryDirectory all;
   on_two_machines(all.path(), [&](MachineProcess& machine) {
