@@ -2,6 +2,9 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <iterator>
+#include <map>
+#include <optional>
 #include <set>
 
 #include "formats/safetensors_header.h"
@@ -33,9 +36,31 @@ void add_differences(const TensorHashes& a, const TensorHashes& b, const std::st
   }
 }
 
-std::vector<std::string> different_parts(const HashLink& a, const HashLink& b) {
+using HashLinks = std::map<std::int64_t, HashLink>;
+
+// Returns the step of the link before this one: 0 if the run began with this link, and nothing if
+// the file lacks the link before, because the chain continues that of another folder.
+std::optional<std::int64_t> step_of_previous_link(const HashLinks& links,
+                                                  HashLinks::const_iterator link) {
+  if (link->second.previous == first_hash()) return 0;
+  if (link == links.begin()) return std::nullopt;
+  return std::prev(link)->first;
+}
+
+// False if the hashes of rows at this step cover different steps, because the runs were hashed at
+// different intervals.
+bool are_rows_comparable(const HashLinks& a, const HashLinks& b, std::int64_t step) {
+  const auto before_a = step_of_previous_link(a, a.find(step)),
+             before_b = step_of_previous_link(b, b.find(step));
+  return !before_a || !before_b || *before_a == *before_b;
+}
+
+std::vector<std::string> different_parts(const HashLinks& links_a, const HashLinks& links_b,
+                                         std::int64_t step) {
+  const HashLink &a = links_a.at(step), &b = links_b.at(step);
   std::vector<std::string> parts;
-  if (a.rows != b.rows) parts.push_back("the rows since the link before");
+  if (a.rows != b.rows && are_rows_comparable(links_a, links_b, step))
+    parts.push_back("the rows since the link before");
   if (std::bit_cast<std::uint64_t>(a.loss) != std::bit_cast<std::uint64_t>(b.loss))
     parts.push_back("the loss");
   add_differences(a.weights, b.weights, "the weights", parts);
@@ -83,8 +108,8 @@ std::vector<std::string> different_tensors(const fs::path& a, const fs::path& b)
   return parts;
 }
 
-std::map<std::int64_t, HashLink> links_of(const fs::path& run) {
-  std::map<std::int64_t, HashLink> links;
+HashLinks links_of(const fs::path& run) {
+  HashLinks links;
   std::error_code error;
   if (!fs::exists(run / kHashChainFile, error)) return links;
   for (HashLink& link : read_hash_chain(run / kHashChainFile)) links[link.step] = std::move(link);
@@ -122,7 +147,7 @@ RunComparison compare_runs(const fs::path& a, const fs::path& b, std::int64_t fr
     std::vector<std::string> parts;
     const bool has_links = links_a.contains(step) && links_b.contains(step);
     const bool is_saved = saved_a.contains(step) && saved_b.contains(step);
-    if (has_links) parts = different_parts(links_a.at(step), links_b.at(step));
+    if (has_links) parts = different_parts(links_a, links_b, step);
     if (parts.empty() && is_saved) parts = different_tensors(saved_a.at(step), saved_b.at(step));
     if (!parts.empty()) {
       result.difference = {.step = step, .part = parts.front(), .other_parts = parts.size() - 1};

@@ -23,10 +23,11 @@ TensorDict weights_of_step(std::int64_t step) {
   return {{"a", at::full({3, 2}, static_cast<double>(step))}, {"b", at::arange(4)}};
 }
 
-HashChain three_links() {
+// Returns the links up to step 30.
+HashChain links_every(std::int64_t steps) {
   HashChain chain;
   std::string previous = first_hash();
-  for (std::int64_t step = 10; step <= 30; step += 10) {
+  for (std::int64_t step = steps; step <= 30; step += steps) {
     HashLink link{.step = step,
                   .previous = previous,
                   .rows = std::string(64, 'a'),
@@ -38,6 +39,8 @@ HashChain three_links() {
   }
   return chain;
 }
+
+HashChain three_links() { return links_every(10); }
 
 std::string text_of(const HashChain& chain) {
   std::string text;
@@ -135,6 +138,28 @@ TEST_CASE("hash chain: the comparison of two runs names the first different step
   write_run(b, chain);
   CHECK(compare_runs(a, b).difference->part == "the rows since the link before");
   CHECK(code_of([&] { compare_runs(a, folder.path() / "c"); }) == "checkpoint.nothing-in-common");
+}
+
+TEST_CASE("hash chain: equal runs that were hashed at different intervals are equal") {
+  const TemporaryDirectory folder;
+  const fs::path a = folder.path() / "a", b = folder.path() / "b";
+  HashChain chain = links_every(10), denser = links_every(5);
+  for (HashLink& link : denser) link.rows = std::string(64, 'b');  // of the last five steps
+  write_run(a, chain);
+  write_run(b, denser);
+  const RunComparison result = compare_runs(a, b);
+  CHECK(!result.difference);
+  CHECK(result.links == 3);
+  // Other differences at the common steps are found.
+  denser[3].loss = 5;
+  write_run(b, denser);
+  REQUIRE(compare_runs(a, b).difference);
+  CHECK(compare_runs(a, b).difference->step == 20);
+  CHECK(compare_runs(a, b).difference->part == "the loss");
+  // A chain without its first links covers the same steps as the whole chain.
+  chain[1].rows = std::string(64, 'b');
+  write_file_atomically(b / kHashChainFile, line_of(chain[1]) + '\n');
+  CHECK(compare_runs(a, b).difference->part == "the rows since the link before");
 }
 
 }  // namespace checkpoint_hash_chain_test
