@@ -5,27 +5,20 @@
 #include <set>
 #include <utility>
 
+#include "checkpoint/sparse_parts.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
 
 namespace hasten {
 namespace {
 
-constexpr const char *kIndices = ":indices", *kValues = ":values", *kIsCoalesced = ":is_coalesced";
-
 // Returns the gradient of this name in the file; undefined if there is none. It shares the file's
 // memory.
 at::Tensor gradient_of(const TensorDict& saved, const std::string& name,
                        const at::Tensor& parameter) {
   if (const auto dense = saved.find(name); dense != saved.end()) return dense->second;
-  if (!saved.contains(name + kIndices)) return {};
-  const at::Tensor indices = tensor_at(saved, name + kIndices),
-                   values = tensor_at(saved, name + kValues);
-  // LibTorch does not check the indices itself, and would read and write outside of the gradient.
-  at::_validate_sparse_coo_tensor_args(indices, values, parameter.sizes());
-  const at::Tensor gradient = at::sparse_coo_tensor(indices, values, parameter.sizes(),
-                                                    values.options().layout(at::kSparse));
-  return gradient._coalesced_(tensor_at(saved, name + kIsCoalesced).item<bool>());
+  if (!has_sparse_parts(saved, name)) return {};
+  return sparse_from_parts(saved, name, parameter.sizes());
 }
 
 // Returns a gradient like one that autograd makes: if it is dense, with the parameter's strides,
@@ -56,9 +49,11 @@ TensorDict gradient_tensors(const ParameterNames& parameters) {
       out[name] = separate(gradient);
       continue;
     }
-    out[name + kIndices] = separate(gradient._indices());
-    out[name + kValues] = separate(gradient._values());
-    out[name + kIsCoalesced] = at::scalar_tensor(gradient.is_coalesced(), at::kBool);
+    add_sparse_parts(out, name, gradient);
+    for (const char* part : {kIndicesPart, kValuesPart}) {
+      at::Tensor& own = out[name + part];
+      own = separate(own);
+    }
   }
   return out;
 }

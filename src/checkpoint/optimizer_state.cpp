@@ -9,6 +9,7 @@
 #include <set>
 #include <vector>
 
+#include "checkpoint/sparse_parts.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
 #include "hasten/optim/stateful_optimizer.h"
@@ -76,7 +77,10 @@ class StateWriter {
   StateWriter(TensorDict& out, std::string name) : out_(out), name_(std::move(name)) {}
   void tensor(const char* member, const at::Tensor& value) { out_[key(member)] = value; }
   void optional_tensor(const char* member, const at::Tensor& value) {
-    if (value.defined()) out_[key(member)] = value;
+    if (!value.defined()) return;
+    // LibTorch's SGD keeps the momentum of a sparse gradient as a sparse tensor.
+    if (value.is_sparse()) return add_sparse_parts(out_, key(member), value);
+    out_[key(member)] = value;
   }
   // LBFGS's tensors may share memory, which a file cannot express.
   void unchecked_tensor(const char* member, const at::Tensor& value) {
@@ -136,7 +140,11 @@ class StateReader {
 
   void tensor(const char* member, at::Tensor& value) { value = take_checked(member); }
   void optional_tensor(const char* member, at::Tensor& value) {
-    if (from_.contains(key(member))) value = take_checked(member);
+    if (has_sparse_parts(from_, key(member))) {
+      value = take_sparse(member);
+    } else if (from_.contains(key(member))) {
+      value = take_checked(member);
+    }
   }
   void unchecked_tensor(const char* member, at::Tensor& value) {
     if (from_.contains(key(member))) value = copy_to_device(take_member(member));
@@ -159,14 +167,28 @@ class StateReader {
   at::Tensor copy_to_device(const at::Tensor& tensor) const {
     return tensor.to(device_, /*non_blocking=*/false, /*copy=*/true);
   }
+  [[noreturn]] void throw_mismatch(const char* member) const {
+    throw DataError("checkpoint.optimizer-shape",
+                    {.what = file_.string() + ", tensor " + key(member),
+                     .got = "a shape or type that differs from the parameter's",
+                     .hint = "resume with the model the checkpoint was made with"});
+  }
   at::Tensor take_checked(const char* member) {
     const at::Tensor& tensor = take_member(member);
-    if (tensor.sizes() != parameter_.sizes() || !fits_type(tensor.scalar_type())) {
-      throw DataError("checkpoint.optimizer-shape",
-                      {.what = file_.string() + ", tensor " + key(member),
-                       .got = "a shape or type that differs from the parameter's",
-                       .hint = "resume with the model the checkpoint was made with"});
+    if (tensor.sizes() != parameter_.sizes() || !fits_type(tensor.scalar_type()))
+      throw_mismatch(member);
+    return copy_to_device(tensor);
+  }
+  at::Tensor take_sparse(const char* member) {
+    for (const char* part : {kIndicesPart, kValuesPart, kIsCoalescedPart})
+      used_.insert(key(member) + part);
+    at::Tensor tensor;
+    try {
+      tensor = sparse_from_parts(from_, key(member), parameter_.sizes());
+    } catch (const c10::Error&) {  // such as an index outside of the shape
+      throw_mismatch(member);
     }
+    if (!fits_type(tensor.scalar_type())) throw_mismatch(member);
     return copy_to_device(tensor);
   }
 
@@ -197,6 +219,7 @@ struct MemberNames {
   template <class T>
   void optional_tensor(const char* member, const T&) {
     names.insert(member);
+    names.insert(str(member, kIndicesPart));
   }
   template <class T>
   void unchecked_tensor(const char* member, const T&) {

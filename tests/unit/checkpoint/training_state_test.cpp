@@ -268,6 +268,45 @@ TEST_CASE("training state: the state of each LibTorch optimizer is restored to t
   check_restored<optim::LBFGS>(optim::LBFGSOptions(0.1).max_iter(4).history_size(3), "LBFGS");
 }
 
+TEST_CASE("training state: SGD's momentum of sparse gradients is restored to the bit") {
+  const TemporaryDirectory folder;
+  const auto make_table = [] {
+    torch::manual_seed(1);
+    return torch::nn::Embedding(torch::nn::EmbeddingOptions(9, 3).sparse(true));
+  };
+  const auto step = [](torch::nn::Embedding& table, torch::optim::SGD& sgd, std::int64_t row) {
+    sgd.zero_grad();
+    table(torch::tensor({row, row + 1, row}, at::kLong)).square().sum().backward();
+    sgd.step();
+  };
+  const auto options = torch::optim::SGDOptions(0.1).momentum(0.9);
+  torch::nn::Embedding straight = make_table(), resumed = make_table();
+  const ParameterNames names = {{"table", resumed->weight}};
+  torch::optim::SGD never_stopped(straight->parameters(), options);
+  {
+    torch::optim::SGD before(resumed->parameters(), options);
+    for (std::int64_t row = 0; row < 2; ++row) {
+      step(straight, never_stopped, row);
+      step(resumed, before, row);
+    }
+    save_training_state(folder.path(), before, names, kPosition, single_rank_states());
+  }
+  torch::optim::SGD after(resumed->parameters(), options);
+  CHECK(load_training_state(folder.path(), after, names));
+  for (std::int64_t row = 1; row < 4; ++row) {
+    step(straight, never_stopped, row);
+    step(resumed, after, row);
+  }
+  CHECK(at::equal(straight->weight, resumed->weight));
+  TensorDict saved = load_safetensors(folder.path() / "optimizer.safetensors");
+  REQUIRE(saved.size() == 3);
+  at::Tensor& indices = saved.at("table.momentum_buffer:indices");
+  indices = at::full_like(indices, 9);  // the table has nine rows
+  save_safetensors(folder.path() / "optimizer.safetensors", saved);
+  CHECK(code_of([&] { load_training_state(folder.path(), after, names); }) ==
+        "checkpoint.optimizer-shape");
+}
+
 namespace {
 
 struct OwnOptions : torch::optim::OptimizerCloneableOptions<OwnOptions> {
