@@ -2,6 +2,7 @@
 #include <caffe2/serialize/inline_container.h>
 
 #include <cstring>
+#include <exception>
 #include <set>
 
 #include "exported/exported_parts.h"
@@ -42,12 +43,20 @@ void ExportedModule::save(const std::filesystem::path& path) const {
   const torch::NoGradGuard no_grad;
   const ZipArchive& archive = parts_->archive;
   AtomicFile file(path);
-  caffe2::serialize::PyTorchStreamWriter writer([&file](const void* bytes, std::size_t size) {
-    file.write(bytes, size);
+  // The first error of a write. The writer's destructor writes too and may not throw, so no
+  // exception may leave the function that writes.
+  std::exception_ptr failure;
+  caffe2::serialize::PyTorchStreamWriter writer([&](const void* bytes, std::size_t size) {
+    try {
+      if (!failure) file.write(bytes, size);
+    } catch (...) {
+      failure = std::current_exception();
+    }
     return size;
   });
   writer.setMinVersion(kArchiveVersion);
   for (const std::string& name : archive.names()) {
+    if (failure) break;
     if (kWriterRecords.contains(name)) continue;
     const std::string_view record = archive.record(name);
     at::Tensor bytes = at::empty({static_cast<std::int64_t>(record.size())}, at::kByte);
@@ -59,6 +68,7 @@ void ExportedModule::save(const std::filesystem::path& path) const {
     writer.writeRecord(name, bytes.data_ptr(), record.size());
   }
   writer.writeEndOfFile();
+  if (failure) std::rethrow_exception(failure);
   file.commit();
 }
 

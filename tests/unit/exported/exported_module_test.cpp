@@ -1,7 +1,10 @@
 #include "hasten/exported/exported_module.h"
 
 #include <doctest/doctest.h>
+#include <sys/resource.h>
 #include <torch/torch.h>
+
+#include <csignal>
 
 #include "hasten/base/files.h"
 #include "hasten/base/log.h"
@@ -170,6 +173,23 @@ TEST_CASE("exported: to() changes the type of everything that is floating-point"
     model->save(scratch.path() / "float.pt2");  // in the types of the export
     CHECK(load_exported(scratch.path() / "float.pt2")->parameters()[0].dtype() == x.dtype());
   }
+}
+
+TEST_CASE("exported: a file that cannot be written is an error and leaves nothing behind") {
+  const auto model = load("mlp");
+  const TemporaryDirectory scratch;
+  rlimit before{};
+  getrlimit(RLIMIT_FSIZE, &before);
+  const auto handler = std::signal(SIGXFSZ, SIG_IGN);
+  const rlimit small{4000, before.rlim_max};
+  setrlimit(RLIMIT_FSIZE, &small);
+  const std::string code = code_of([&] { model->save(scratch.path() / "model.pt2"); });
+  setrlimit(RLIMIT_FSIZE, &before);
+  std::signal(SIGXFSZ, handler);
+  CHECK(code == "io.write");
+  CHECK(std::filesystem::is_empty(scratch.path()));
+  model->save(scratch.path() / "model.pt2");
+  CHECK(parameter_names(*load_exported(scratch.path() / "model.pt2")) == parameter_names(*model));
 }
 
 TEST_CASE("exported: an error of an operator names the node and the module") {
