@@ -61,14 +61,17 @@ LossInputs make_loss_inputs(const TensorDict& batch, const PackedBatch::Tables& 
   check_labels(labels, tables.words);
   TensorDict without_types = batch;  // decoders have none
   without_types.erase("token_type_ids");
-  without_types["labels"] = labels;
-  const auto packed =
-      packs || batch.contains(kPackedRows) ? PackedBatch::of(without_types, tables) : std::nullopt;
+  // Labels are shifted before masked tokens are left out: the token before a masked one predicts
+  // that one, not the next token that is left. The texts of a collator have no masked tokens.
+  const bool is_packed = batch.contains(kPackedRows);
+  without_types["labels"] = is_packed ? labels : next_token_labels(labels, {});
+  const auto packed = packs || is_packed ? PackedBatch::of(without_types, tables) : std::nullopt;
   if (!packed)
     return {as_int64(tensor_at(batch, "input_ids")), make_decoder_pass(batch),
-            next_token_labels(labels, {})};
+            without_types.at("labels")};
+  const at::Tensor& own = tensor_at(packed->batch, "labels");
   return {as_int64(tensor_at(packed->batch, "input_ids")), make_packed_pass(*packed),
-          next_token_labels(tensor_at(packed->batch, "labels"), packed->mask.lengths())};
+          is_packed ? next_token_labels(own, packed->mask.lengths()) : own};
 }
 
 at::Tensor causal_lm_loss(const at::Tensor& hidden, const at::Tensor& head,

@@ -106,6 +106,12 @@ void check_model(PreTrainedModel& model, std::int64_t classes) {
   TensorDict labelled_padding = padded(rows);
   labelled_padding["labels"][1][10] = 1;
   check_equal(step(model, labelled_padding, true), step(model, labelled_padding, false));
+  // A masked token between others also predicts the next token.
+  TensorDict hole = padded(rows);
+  hole["attention_mask"][2][4].zero_();
+  hole["labels"][2][4] = -100;
+  hole["labels"][2][5] = 1;
+  check_equal(step(model, hole, true), step(model, hole, false));
   // The results also agree without a mask. Without any label, the loss is NaN.
   TensorDict without_mask = padded(rows);
   without_mask.erase("attention_mask");
