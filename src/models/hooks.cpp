@@ -9,6 +9,7 @@
 #include <mutex>
 #include <optional>
 #include <unordered_map>
+#include <vector>
 
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
@@ -48,8 +49,10 @@ class HookTable {
                         .got = "a module that no shared_ptr owns",
                         .hint = "create the module with std::make_shared or in a ModuleHolder"});
     }
+    // Destroyed after the lock ends, as the destructor of a hook may remove other hooks.
+    std::vector<ModuleHooks> expired;
     const std::scoped_lock lock(mutex_);
-    remove_expired();
+    take_expired(expired);
     const std::int64_t id = ++last_id_;
     ModuleHooks& hooks = by_module_[&module];
     hooks.module = owned;
@@ -84,8 +87,13 @@ class HookTable {
     modules_ = by_module_.size();
   }
 
-  void remove_expired() {
-    std::erase_if(by_module_, [](const auto& entry) { return entry.second.module.expired(); });
+  // Moves the hooks of modules that no longer exist out of the table.
+  void take_expired(std::vector<ModuleHooks>& expired) {
+    std::erase_if(by_module_, [&](auto& entry) {
+      if (!entry.second.module.expired()) return false;
+      expired.push_back(std::move(entry.second));
+      return true;
+    });
   }
 
   mutable std::mutex mutex_;

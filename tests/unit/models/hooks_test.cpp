@@ -245,4 +245,20 @@ TEST_CASE("hooks: a hook may remove itself, and ends with its module") {
   CHECK(call_module(on_stack, at::rand({1, 3})).sizes() == at::IntArrayRef({1, 2}));
 }
 
+TEST_CASE("hooks: the hook of a module that no longer exists may own the handle of another hook") {
+  auto first = std::make_shared<nn::LinearImpl>(3, 2);
+  const auto second = std::make_shared<nn::LinearImpl>(3, 2);
+  int runs = 0;
+  const auto count = [&](nn::Module&, const Tensors&, Tensors&) { ++runs; };
+  auto inner = std::make_shared<HookHandle>(register_forward_hook(*second, count));
+  HookHandle outer =
+      register_forward_hook(*first, [inner](nn::Module&, const Tensors&, Tensors&) {});
+  inner.reset();
+  first.reset();
+  // This registration destroys the hook of the first module, which removes the inner hook.
+  const HookHandle next = register_forward_hook(*second, count);
+  call_module(*second, at::rand({1, 3}));
+  CHECK(runs == 1);
+}
+
 }  // namespace models_hooks_test
