@@ -16,6 +16,9 @@ struct ExportedModule::Binding {
   // The graph with the regions that are recomputed; null if nothing is recomputed.
   std::shared_ptr<const exported::Graph> recomputed = nullptr;
   std::vector<at::Tensor> state = {};
+  // The constants as they are in the file, at the same places as in `state`; undefined for other
+  // tensors. They share their memory with `state` until the first conversion.
+  std::vector<at::Tensor> file_constants = {};
   // The type that floating-point tensors had in the file.
   at::ScalarType file_type = at::kFloat;
 
@@ -27,13 +30,16 @@ struct ExportedModule::Binding {
         return state[i].scalar_type();
     return file_type;
   }
-  // Constants are not registered, so to() does not reach them.
+  // Constants are not registered, so to() does not reach them. Converts the constants of the file,
+  // so that a conversion back to the file's type gives their values in the file.
   void convert_constants(at::Device device) {
     const at::ScalarType type = current_type();
     for (std::size_t i = 0; i < state.size(); ++i) {
       if (program->state[i].kind != exported::StateInput::Kind::constant) continue;
-      const bool follows = state[i].scalar_type() == file_type;
-      state[i] = state[i].to(device, follows ? type : state[i].scalar_type());
+      const at::ScalarType own = file_constants[i].scalar_type();
+      const at::ScalarType wanted = own == file_type ? type : own;
+      if (state[i].device() != device || state[i].scalar_type() != wanted)
+        state[i] = file_constants[i].to(device, wanted);
     }
   }
 };

@@ -133,6 +133,7 @@ void ExportedModule::bind() {
     for (const StateInput& input : binding.program->state) {
       const bool is_constant = input.kind == StateInput::Kind::constant;
       binding.state.push_back(tensor_at(is_constant ? constants : tensors_, input.name));
+      binding.file_constants.push_back(is_constant ? binding.state.back() : at::Tensor());
       check_shape(input, binding.state.back(), parts_->archive.file());
     }
     binding.file_type = binding.current_type();

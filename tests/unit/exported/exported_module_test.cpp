@@ -172,6 +172,8 @@ TEST_CASE("exported: to() changes the type of everything that is floating-point"
     const TemporaryDirectory scratch;
     model->save(scratch.path() / "float.pt2");  // in the types of the export
     CHECK(load_exported(scratch.path() / "float.pt2")->parameters()[0].dtype() == x.dtype());
+    model->to(at::kFloat);
+    CHECK(at::allclose(model->forward(x).at("output"), before, 1e-6, 1e-6));
   }
 }
 
