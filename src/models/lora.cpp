@@ -225,7 +225,9 @@ void remove_lora(torch::nn::Module& module) {
   require_lora(module);
   for (const AdaptableLayer& layer : adaptable_layers(module)) {
     if (ops::adapter_of(layer.weight) == nullptr) continue;
-    layer.set_weight(ops::without_adapter(layer.weight));
+    const at::Tensor plain = ops::without_adapter(layer.weight);
+    plain.set_requires_grad(layer.weight.requires_grad());
+    layer.set_weight(plain);
     layer.owner->unregister_module("lora_A");
     layer.owner->unregister_module("lora_B");
   }

@@ -265,14 +265,17 @@ void check_rank(const fs::path& config, std::int64_t rank, const fs::path& tenso
   }
 }
 
-// Adds adapters with the values of the file. If they do not fit, the module stays as it was.
+// Adds adapters with the values of the file. If they do not fit, the module stays as it was, with
+// the same tensors, which an optimizer may have.
 void load_new_adapter(torch::nn::Module& module, const LoraOptions& options, const fs::path& file) {
   const std::set<std::string> trained = trainable_parameter_names(module);
+  const std::vector<AdaptableLayer> before = adaptable_layers(module);
   attach_lora(module, options, /*is_lenient=*/true);
   try {
     read_values(module, file);
   } catch (...) {
     remove_lora(module);
+    for (const AdaptableLayer& layer : before) layer.set_weight(layer.weight);
     for (const auto& item : module.named_parameters())
       item.value().set_requires_grad(trained.contains(item.key()));
     throw;

@@ -93,8 +93,13 @@ TEST_CASE("lora: a file that does not fit leaves the module as it was") {
   const auto other = new_net();
   other->last->weight.set_requires_grad(false);
   const at::Tensor x = torch::randn({5, 4}), y = other->forward(x).detach();
+  const std::vector<at::Tensor> before = other->parameters();  // as an optimizer has them
   CHECK(code_of([&] { load_lora(*other, folder.path()); }) == "models.lora-file");
   CHECK_FALSE(has_lora(*other));
+  const std::vector<at::Tensor> after = other->parameters();
+  REQUIRE(after.size() == before.size());
+  for (std::size_t i = 0; i < after.size(); ++i) CHECK(after[i].is_same(before[i]));
+  CHECK(other->first->weight.is_same(before[0]));
   CHECK(at::equal(other->forward(x), y));
   for (const auto& item : other->named_parameters()) {
     CAPTURE(item.key());

@@ -113,6 +113,15 @@ TEST_CASE("lora: merging and unmerging keep what the module computes") {
   CHECK(near(net->forward(x), y));
 }
 
+TEST_CASE("lora: parameters keep their requires_grad when the adapters are removed") {
+  const auto net = new_net();
+  add_lora(*net, {.r = 2, .target_modules = {"first", "last"}});
+  net->first->weight.set_requires_grad(true);
+  remove_lora(*net);
+  CHECK(net->first->weight.requires_grad());
+  CHECK_FALSE(net->last->weight.requires_grad());
+}
+
 TEST_CASE("lora: sums of 16 bits are rounded once, in a product and in a merged weight") {
   // The weight is so large that the type has only even numbers there. The adapter adds a little
   // more than 1, and the type would round this number to 1.
