@@ -252,11 +252,15 @@ std::vector<IValue> Interpreter::run_recomputed(const Instruction& instruction,
                                                 Values inputs) const {
   CheckpointOptions options = instruction.checkpoint;
   std::vector<bool> is_kept(inputs.size());
-  for (const std::size_t place : instruction.mutated_operands) {
-    if (!inputs[place].isTensor()) continue;
+  const auto keep = [&](std::size_t place) {
     options.state.push_back(inputs[place].toTensor());
     is_kept[place] = true;
-  }
+  };
+  for (const std::size_t place : instruction.mutated_operands)
+    if (inputs[place].isTensor()) keep(place);
+  // A tensor with a gradient may be an activation of which the region changes only a copy.
+  for (const std::size_t place : instruction.mutated_views)
+    if (inputs[place].isTensor() && !inputs[place].toTensor().requires_grad()) keep(place);
   std::vector<at::Tensor> tensors;
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     if (is_kept[i] || !inputs[i].isTensor()) continue;

@@ -101,9 +101,10 @@ struct Instruction {
   std::vector<std::shared_ptr<const Graph>> graphs;
   bool grad_enabled = true;
   AutocastSettings autocast;
-  // The options of recompute, and the indices of the operands that graphs[0] changes.
+  // The options of recompute, and the indices of the operands that graphs[0] changes, and of those
+  // of which it changes views, or perhaps copies.
   CheckpointOptions checkpoint;
-  std::vector<std::size_t> mutated_operands;
+  std::vector<std::size_t> mutated_operands, mutated_views;
 };
 
 struct Graph {

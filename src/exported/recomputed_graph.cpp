@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <map>
 #include <set>
 
 #include "hasten/base/error.h"
@@ -60,19 +61,63 @@ void add_slots(const Operand& operand, std::vector<int>& slots) {
   for (const Operand& item : operand.items) add_slots(item, slots);
 }
 
-std::vector<int> changed_slots(const Instruction& instruction);
+// The slots that are changed in place. The value is true if only views of the slot are changed. At
+// run time such a view may be a copy, for example the result of reshape.
+using Changes = std::map<int, bool>;
 
-// Returns the indices of the inputs that a graph changes.
-std::vector<std::size_t> changed_inputs(const Graph& graph) {
-  std::set<int> changed;
-  for (const Instruction& instruction : graph.code) {
-    const std::vector<int> slots = changed_slots(instruction);
-    changed.insert(slots.begin(), slots.end());
+void add_change(Changes& changes, int slot, bool is_of_view) {
+  const auto found = changes.emplace(slot, is_of_view).first;
+  found->second = found->second && is_of_view;
+}
+
+// Knows which slots are views of other slots.
+class Views {
+ public:
+  // Adds the views that the instruction makes.
+  void follow(const Instruction& instruction) {
+    if (!instruction.op) return;
+    const auto& schema = instruction.op->schema();
+    const auto has_alias = [](const c10::Argument& each) { return each.alias_info() != nullptr; };
+    if (std::none_of(schema.returns().begin(), schema.returns().end(), has_alias)) return;
+    const std::vector<Operand>& operands = instruction.operands;
+    for (std::size_t i = 0; i < std::min(schema.arguments().size(), operands.size()); ++i) {
+      if (!has_alias(schema.arguments()[i]) || operands[i].kind != Operand::Kind::slot) continue;
+      const int origin = origin_of(operands[i].slot);
+      for (const Output& output : instruction.outputs)
+        for (const int view : output.slots)
+          if (view != kNoSlot) origins_.emplace(view, origin);
+    }
   }
-  std::vector<std::size_t> positions;
-  for (std::size_t i = 0; i < graph.inputs.size(); ++i)
-    if (changed.contains(graph.inputs[i])) positions.push_back(i);
-  return positions;
+
+  // Returns the slot that a slot is a view of, or the slot itself.
+  int origin_of(int slot) const {
+    const auto found = origins_.find(slot);
+    return found == origins_.end() ? slot : found->second;
+  }
+
+  // Adds the changes of an instruction as changes of the slots that are not views.
+  void add_origins(const Changes& changes, Changes& all) const {
+    for (const auto& [slot, is_of_view] : changes) {
+      const int origin = origin_of(slot);
+      add_change(all, origin, is_of_view || origin != slot);
+    }
+  }
+
+ private:
+  std::map<int, int> origins_;
+};
+
+Changes changes_of(const Instruction& instruction);
+
+// Returns the slots that the instructions of a graph change.
+Changes changes_of(const Graph& graph) {
+  Changes changes;
+  Views views;
+  for (const Instruction& instruction : graph.code) {
+    views.add_origins(changes_of(instruction), changes);
+    views.follow(instruction);
+  }
+  return changes;
 }
 
 // Returns the slots of the values that an instruction passes to its graphs, in order. A value
@@ -97,25 +142,30 @@ std::vector<int> passed_slots(const Instruction& instruction) {
 
 // Returns the slots of the operands that an instruction, or one of the graphs that it runs,
 // changes.
-std::vector<int> changed_slots(const Instruction& instruction) {
-  std::vector<int> slots;
+Changes changes_of(const Instruction& instruction) {
+  Changes changes;
   const std::vector<int> passed = passed_slots(instruction);
   for (const auto& graph : instruction.graphs) {
-    for (const std::size_t position : changed_inputs(*graph))
-      if (position < passed.size() && passed[position] != kNoSlot)
-        slots.push_back(passed[position]);
+    const Changes inner = changes_of(*graph);
+    for (std::size_t i = 0; i < std::min(graph->inputs.size(), passed.size()); ++i) {
+      const auto found = inner.find(graph->inputs[i]);
+      if (found != inner.end() && passed[i] != kNoSlot)
+        add_change(changes, passed[i], found->second);
+    }
   }
-  if (!instruction.op) return slots;
+  if (!instruction.op) return changes;
   const auto& arguments = instruction.op->schema().arguments();
   for (std::size_t i = 0; i < std::min(arguments.size(), instruction.operands.size()); ++i) {
     const c10::AliasInfo* const alias = arguments[i].alias_info();
     // LibTorch does not declare that batch norms change their statistics.
     const bool is_statistic =
         arguments[i].name() == "running_mean" || arguments[i].name() == "running_var";
-    if (is_statistic || (alias != nullptr && alias->isWrite()))
-      add_slots(instruction.operands[i], slots);
+    if (!is_statistic && (alias == nullptr || !alias->isWrite())) continue;
+    std::vector<int> slots;
+    add_slots(instruction.operands[i], slots);
+    for (const int slot : slots) add_change(changes, slot, /*is_of_view=*/false);
   }
-  return slots;
+  return changes;
 }
 
 Operand operand_of(int slot) {
@@ -138,9 +188,8 @@ class RegionBuilder {
       if (!defined_slots_.contains(slot) && input_slots_.insert(slot).second)
         graph_.inputs.push_back(slot);
     }
-    for (const int slot : changed_slots(instruction)) {
-      if (!defined_slots_.contains(slot)) changed_.insert(slot);
-    }
+    views_.add_origins(changes_of(instruction), changes_);
+    views_.follow(instruction);
     for (const Output& output : instruction.outputs) {
       for (const int slot : output.slots) {
         if (slot != kNoSlot && defined_slots_.insert(slot).second) results_.push_back(slot);
@@ -161,7 +210,10 @@ class RegionBuilder {
     for (std::size_t i = 0; i < graph_.inputs.size(); ++i) {
       const int slot = graph_.inputs[i];
       region.operands.push_back(operand_of(slot));
-      if (changed_.contains(slot)) region.mutated_operands.push_back(i);
+      if (const auto changed = changes_.find(slot); changed != changes_.end()) {
+        auto& places = changed->second ? region.mutated_views : region.mutated_operands;
+        places.push_back(i);
+      }
       if (freed_.contains(slot)) region.frees.push_back(slot);
     }
     Output output;
@@ -177,7 +229,9 @@ class RegionBuilder {
 
  private:
   Graph graph_;
-  std::set<int> defined_slots_, input_slots_, changed_, freed_;
+  Changes changes_;
+  Views views_;
+  std::set<int> defined_slots_, input_slots_, freed_;
   std::vector<int> results_;
 };
 

@@ -1,5 +1,5 @@
-// Regions of a program that change buffers: the second run leaves the buffers as the first run left
-// them, even if the change is inside autocast or another graph of the region.
+// Regions of a program that change buffers or views of them: the second run leaves the buffers as
+// the first run left them, even if the change is inside autocast or another graph of the region.
 #include "exported/recomputed_graph.h"
 
 #include <doctest/doctest.h>
@@ -28,6 +28,16 @@ Operand constant(IValue value) {
   Operand operand;
   operand.constant = std::move(value);
   return operand;
+}
+
+Instruction operator_of(const char* name, const char* overload, std::vector<Operand> operands,
+                        int output) {
+  Instruction instruction;
+  instruction.module_path = "layer.0";
+  instruction.op = c10::Dispatcher::singleton().findSchemaOrThrow(name, overload);
+  instruction.operands = std::move(operands);
+  instruction.outputs = {{.slots = {output}}};
+  return instruction;
 }
 
 // Slot 3 becomes the batch norm of slot 0 with the statistics in slots 1 and 2.
@@ -91,6 +101,34 @@ TEST_CASE("recomputed graph: a region knows the buffers that it changes, also in
     CHECK(recomputed.code[0].mutated_operands == std::vector<std::size_t>{1, 2});
     const std::vector<at::Tensor> expected = run_graph(graph), found = run_graph(recomputed);
     for (std::size_t i = 0; i < expected.size(); ++i) CHECK(at::equal(expected[i], found[i]));
+  }
+}
+
+TEST_CASE("recomputed graph: a region that changes a view of a buffer changes the buffer once") {
+  // Slot 1 is a buffer. The region adds 1 to its first element, and returns the square of slot 0.
+  Graph plain;
+  plain.slots = 5;
+  plain.inputs = {0, 1};
+  plain.code = {
+      operator_of("aten::select", "int", {slot(1), constant(0), constant(0)}, 2),
+      operator_of("aten::add_", "Tensor", {slot(2), constant(at::ones({})), constant(1)}, 3),
+      operator_of("aten::mul", "Tensor", {slot(0), slot(0)}, 4)};
+  plain.outputs = {slot(4)};
+  Graph nested;
+  nested.slots = 4;
+  nested.inputs = {0, 1};
+  nested.code = {wrap(Action::set_grad_mode, plain, {slot(0), slot(1)})};
+  nested.outputs = {slot(3)};
+  for (const Graph& each : {plain, nested}) {
+    const Graph recomputed = with_recomputation(each, {"layer.0"}, CheckpointOptions{});
+    REQUIRE(recomputed.code.size() == 1);
+    CHECK(recomputed.code[0].mutated_operands.empty());
+    CHECK(recomputed.code[0].mutated_views == std::vector<std::size_t>{1});
+    const at::Tensor x = at::full({2}, 3.0).requires_grad_(), buffer = at::zeros({2});
+    const Interpreter interpreter({true, at::kCPU});
+    interpreter.run(recomputed, {x, buffer})[0].toTensor().sum().backward();
+    CHECK(at::equal(buffer, torch::tensor({1.0F, 0.0F})));
+    CHECK(at::equal(x.grad(), at::full({2}, 6.0)));
   }
 }
 
