@@ -9,6 +9,7 @@
 #include <tuple>
 #include <variant>
 
+#include "autograd/execution_state.h"
 #include "exported/exported_binding.h"
 #include "exported/interpreter.h"
 #include "exported/recomputed_graph.h"
@@ -16,6 +17,7 @@
 #include "hasten/base/log.h"
 #include "hasten/base/text.h"
 #include "hasten/models/recomputation.h"
+#include "models/lora_layers.h"
 
 namespace hasten {
 namespace {
@@ -64,6 +66,27 @@ IValue user_value(const UserInput& input, const at::Tensor& tensor, const std::s
                      {.what = file + ": the input " + input.name, .got = "an undefined tensor"});
   if (input.kind == UserInput::Kind::tensor) return tensor;
   return tensor.item<std::int64_t>();
+}
+
+// Adds the adapters of a module to its copy, which has none.
+void copy_lora(const torch::nn::Module& from, torch::nn::Module& to) {
+  const std::vector<LoraLayer> layers = lora_layers(from);
+  if (layers.empty()) return;
+  const LoraAdapter& adapter = *layers.front().adapter;
+  // New factors draw random numbers. The program draws the same ones with and without a copy.
+  const GeneratorStates generators = GeneratorStates::capture({to.parameters().front().device()});
+  attach_lora(to, *adapter.options(), /*is_lenient=*/true);
+  generators.restore();
+  for (const LoraLayer& layer : lora_layers(to)) layer.adapter->set_merged(adapter.is_merged());
+  const auto sources = from.named_parameters();
+  for (const auto& item : to.named_parameters()) {
+    at::Tensor parameter = item.value();
+    const at::Tensor& source = sources[item.key()];
+    if (ends_with(item.key(), ".lora_A.weight") || ends_with(item.key(), ".lora_B.weight"))
+      parameter.set_data(
+          source.detach().to(parameter.device(), /*non_blocking=*/false, /*copy=*/true));
+    parameter.set_requires_grad(source.requires_grad());
+  }
 }
 
 }  // namespace
@@ -293,6 +316,9 @@ std::shared_ptr<torch::nn::Module> ExportedModule::clone(
                            : tensor.detach().clone());
     if (can_require_grad(tensor)) target.set_requires_grad(tensor.requires_grad());
   }
+  copy_lora(*this, *copy);
+  for (std::size_t i = 0; i < bindings_.size(); ++i)
+    copy->bindings_[i].recomputed = bindings_[i].recomputed;
   copy->Module::train(is_training());
   return copy;
 }

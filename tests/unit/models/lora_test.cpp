@@ -258,6 +258,35 @@ TEST_CASE("lora: an exported program is adapted by the paths of its modules") {
   CHECK(code_of([&] { add_lora(*net, {.target_modules = {"net.3"}}); }) == "models.lora-target");
 }
 
+TEST_CASE("lora: a clone of an exported program has its own copy of the adapters") {
+  const auto net = load_exported(HASTEN_TEST_DATA "/oracle/data/exported/mlp.pt2");
+  net->eval();
+  add_lora(*net, {.r = 2, .target_modules = {"all-linear"}});
+  fill_b(*net);
+  const at::Tensor x = torch::randn({4, 5}), y = net->forward(x).at("output");
+  torch::manual_seed(4);
+  const at::Tensor next = torch::rand({3});
+  torch::manual_seed(4);
+  const auto copy = std::dynamic_pointer_cast<ExportedModule>(net->clone());
+  CHECK(at::equal(torch::rand({3}), next));
+  REQUIRE(copy != nullptr);
+  CHECK(has_lora(*copy));
+  CHECK(near(copy->forward(x).at("output"), y));
+  REQUIRE(copy->named_parameters().keys() == net->named_parameters().keys());
+  for (const auto& item : net->named_parameters()) {
+    CAPTURE(item.key());
+    const at::Tensor other = value_of(*copy, item.key());
+    CHECK(at::equal(other, item.value()));
+    CHECK(other.data_ptr() != item.value().data_ptr());
+    CHECK(other.requires_grad() == item.value().requires_grad());
+  }
+  merge_lora(*net);
+  const auto merged = std::dynamic_pointer_cast<ExportedModule>(net->clone());
+  CHECK(near(merged->forward(x).at("output"), y));
+  unmerge_lora(*merged);
+  CHECK(near(merged->forward(x).at("output"), y));
+}
+
 TEST_CASE(
     "lora: the memory of a step is predicted to the byte, and states exist for A and B only") {
   const TemporaryDirectory folder("hasten-lora");
