@@ -79,7 +79,16 @@ at::Tensor Adafactor::learning_rate(const AdafactorOptions& options, const at::T
 }
 
 void Adafactor::update(const AdafactorOptions& options, const Entries& entries) {
-  for (std::size_t i = 0; i < entries.states.size(); ++i) {
+  // All states are checked before the first parameter changes.
+  const std::size_t count = entries.states.size();
+  std::vector<at::Tensor> all_squares(count), all_columns(count), momenta(count);
+  for (std::size_t i = 0; i < count; ++i) {
+    const bool is_factored = entries.parameters[i].dim() >= 2;
+    all_squares[i] = entries.state(is_factored ? kRows : "exp_avg_sq", i);
+    if (is_factored) all_columns[i] = entries.state(kColumns, i);
+    if (options.beta1()) momenta[i] = entries.state("exp_avg", i);
+  }
+  for (std::size_t i = 0; i < count; ++i) {
     const at::Tensor &parameter = entries.parameters[i], &gradient = entries.gradients[i];
     const std::int64_t step = entries.states[i]->step;
     const at::Tensor lr = learning_rate(options, parameter, step);
@@ -87,20 +96,19 @@ void Adafactor::update(const AdafactorOptions& options, const Entries& entries) 
 
     at::Tensor update = gradient.square().add_(std::get<0>(options.eps()));
     if (parameter.dim() >= 2) {
-      const at::Tensor rows = entries.state(kRows, i), columns = entries.state(kColumns, i);
+      const at::Tensor &rows = all_squares[i], &columns = all_columns[i];
       average(rows, update.mean(-1), decay);
       average(columns, update.mean(-2), decay);
       update = factored_rsqrt(rows, columns).mul_(gradient);
     } else {
-      const at::Tensor squares = entries.state("exp_avg_sq", i);
+      const at::Tensor& squares = all_squares[i];
       average(squares, update, decay);
       update = squares.rsqrt().mul_(gradient);
     }
     update.div_(root_mean_square(update).div_(options.clip_threshold()).clamp_min_(1)).mul_(lr);
     if (options.beta1()) {
-      const at::Tensor momentum = entries.state("exp_avg", i);
-      average(momentum, update, *options.beta1());
-      update = momentum;
+      average(momenta[i], update, *options.beta1());
+      update = momenta[i];
     }
     if (options.weight_decay() != 0) parameter.addcmul_(parameter, lr, -options.weight_decay());
     parameter.sub_(update);

@@ -51,14 +51,21 @@ void AdamW8bit::update(const AdamW8bitOptions& options, const Entries& entries) 
   std::vector<at::Tensor> parameters, gradients;
   std::vector<std::int64_t> steps;
   ops::Moments means, squares;
-  for (std::size_t i = 0; i < entries.states.size(); ++i) {
-    const MomentEntry& entry =
-        moment_entries.emplace_back(entries.parameters[i], entries.gradients[i]);
+  // All states are checked before the first parameter changes.
+  const std::size_t count = entries.states.size();
+  std::vector<ops::Moments> mean_of(count), square_of(count);
+  for (std::size_t i = 0; i < count; ++i) {
+    const at::Tensor& parameter = entries.parameters[i];
     ParamState& state = *entries.states[i];
-    ops::Moments mean, square;
-    const bool quantizes = is_quantized(entry.parameter, options);
-    add_moment(mean, name(), "exp_avg", entry.parameter, state, quantizes);
-    add_moment(square, name(), "exp_avg_sq", entry.parameter, state, quantizes);
+    const bool quantizes = is_quantized(parameter, options);
+    add_moment(mean_of[i], name(), "exp_avg", parameter, state, quantizes);
+    add_moment(square_of[i], name(), "exp_avg_sq", parameter, state, quantizes);
+    moment_entries.emplace_back(parameter, entries.gradients[i]);
+  }
+  for (std::size_t i = 0; i < count; ++i) {
+    const MomentEntry& entry = moment_entries[i];
+    const ParamState& state = *entries.states[i];
+    const ops::Moments &mean = mean_of[i], &square = square_of[i];
     if (!entry.parameter.device().is_cpu()) {
       on_device.adamw(entry, mean, square, state.step, how, scale);
     } else if (entry.has_rows()) {

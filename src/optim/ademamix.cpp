@@ -59,9 +59,10 @@ void AdEMAMix::update(const AdEMAMixOptions& options, const Entries& entries) {
     corrections1.emplace_back(1 - std::pow(beta1, step));
     corrections2.emplace_back(std::sqrt(1 - std::pow(beta2, step)));
     alphas.emplace_back(alpha_at(options, step));
-    slow_avgs[i].lerp_(gradients[i], 1 - beta3_at(options, step));
+    rests.emplace_back(1 - beta3_at(options, step));
   }
   const auto [exp_avgs, exp_avg_sqs] = update_moments(entries, gradients, beta1, beta2);
+  for (std::size_t i = 0; i < gradients.size(); ++i) slow_avgs[i].lerp_(gradients[i], rests[i]);
   entries.decay(options);
   std::vector<at::Tensor> denominators = at::_foreach_sqrt(exp_avg_sqs);
   at::_foreach_div_(denominators, corrections2);

@@ -33,12 +33,18 @@ void Lion8bit::update(const Lion8bitOptions& options, const Entries& entries) {
   std::vector<MomentEntry> moment_entries;
   std::vector<at::Tensor> parameters, gradients;
   ops::Moments momenta;
-  for (std::size_t i = 0; i < entries.states.size(); ++i) {
-    const MomentEntry& entry =
-        moment_entries.emplace_back(entries.parameters[i], entries.gradients[i]);
-    ops::Moments momentum;
-    add_moment(momentum, name(), "exp_avg", entry.parameter, *entries.states[i],
-               is_quantized(entry.parameter, options));
+  // All states are checked before the first parameter changes.
+  const std::size_t count = entries.states.size();
+  std::vector<ops::Moments> momentum_of(count);
+  for (std::size_t i = 0; i < count; ++i) {
+    const at::Tensor& parameter = entries.parameters[i];
+    add_moment(momentum_of[i], name(), "exp_avg", parameter, *entries.states[i],
+               is_quantized(parameter, options));
+    moment_entries.emplace_back(parameter, entries.gradients[i]);
+  }
+  for (std::size_t i = 0; i < count; ++i) {
+    const MomentEntry& entry = moment_entries[i];
+    const ops::Moments& momentum = momentum_of[i];
     if (!entry.parameter.device().is_cpu()) {
       on_device.lion(entry, momentum, how);
     } else if (entry.has_rows()) {

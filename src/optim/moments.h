@@ -14,36 +14,39 @@
 namespace hasten {
 
 // Moves the running mean of the squared gradients, the state "exp_avg_sq", towards the new ones.
-template <class Entries>
-std::vector<at::Tensor> update_second_moments(const Entries& entries,
-                                              const std::vector<at::Tensor>& gradients,
-                                              double beta2) {
-  std::vector<at::Tensor> exp_avg_sqs = entries.state("exp_avg_sq");
+inline void update_second_moments(const std::vector<at::Tensor>& exp_avg_sqs,
+                                  const std::vector<at::Tensor>& gradients, double beta2) {
   at::_foreach_mul_(exp_avg_sqs, beta2);
   at::_foreach_addcmul_(exp_avg_sqs, gradients, gradients, 1 - beta2);
-  return exp_avg_sqs;
 }
 
 struct Moments {
   std::vector<at::Tensor> exp_avgs, exp_avg_sqs;
 };
 
-// Moves the running means of the gradients and of their squares towards the new ones.
+// Moves the running means of the gradients and of their squares towards the new ones. If a state
+// lacks one of them, throws before anything changes.
 template <class Entries>
 Moments update_moments(const Entries& entries, const std::vector<at::Tensor>& gradients,
                        double beta1, double beta2) {
-  std::vector<at::Tensor> exp_avgs = entries.state("exp_avg");
-  at::_foreach_lerp_(exp_avgs, gradients, 1 - beta1);
-  return {.exp_avgs = std::move(exp_avgs),
-          .exp_avg_sqs = update_second_moments(entries, gradients, beta2)};
+  Moments moments;
+  moments.exp_avgs = entries.state("exp_avg");
+  moments.exp_avg_sqs = entries.state("exp_avg_sq");
+  at::_foreach_lerp_(moments.exp_avgs, gradients, 1 - beta1);
+  update_second_moments(moments.exp_avg_sqs, gradients, beta2);
+  return moments;
 }
 
-// Applies weight decay. If the options decouple it, decays the parameters and returns the gradients
-// unchanged. Otherwise returns the gradients with the decay added.
+// Returns the gradients, with the weight decay added unless the options decouple it.
 template <class Options, class Entries>
 std::vector<at::Tensor> decayed_gradients(const Options& options, const Entries& entries) {
-  if (options.decoupled_weight_decay()) entries.decay(options);
   return entries.gradients_with(options.decoupled_weight_decay() ? 0 : options.weight_decay());
+}
+
+// Decays the parameters if the options decouple the weight decay.
+template <class Options, class Entries>
+void decay_parameters(const Options& options, const Entries& entries) {
+  if (options.decoupled_weight_decay()) entries.decay(options);
 }
 
 }  // namespace hasten

@@ -49,8 +49,8 @@ void MuonAdamW::update(const MuonAdamWOptions& options, const Entries& entries) 
   if (options.use_muon()) return muon_step(options.muon(), entries);
   const auto [beta1, beta2] = options.betas();
   const auto step = static_cast<double>(entries.synchronize_step_counts());
-  entries.decay(options);
   const auto [exp_avgs, exp_avg_sqs] = update_moments(entries, entries.gradients, beta1, beta2);
+  entries.decay(options);
   std::vector<at::Tensor> denominators = at::_foreach_sqrt(exp_avg_sqs);
   at::_foreach_div_(denominators, std::sqrt(1 - std::pow(beta2, step)));
   at::_foreach_add_(denominators, options.eps());

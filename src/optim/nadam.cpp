@@ -28,6 +28,7 @@ void NAdam::update(const NAdamOptions& options, const Entries& entries) {
   const double lr = options.lr();
   const std::vector<at::Tensor> gradients = decayed_gradients(options, entries);
   const auto [exp_avgs, exp_avg_sqs] = update_moments(entries, gradients, beta1, beta2);
+  decay_parameters(options, entries);
 
   const auto momentum_at = [&, beta1 = beta1](double step) {
     return beta1 * (1 - 0.5 * std::pow(0.96, step * options.momentum_decay()));

@@ -18,9 +18,11 @@ at::Tensor state_tensor(const char* optimizer, const std::string& name, ParamSta
     return c10::str(name, " of shape ", x.sizes(), ", ", x.scalar_type());
   };
   if (!value.defined() || value.sizes() != shape || value.dtype() != options.dtype()) {
+    const std::string got = value.defined() ? described(value) : "no " + name;
+    if (!value.defined()) state.tensors.erase(name);
     throw DataError("optim.incomplete-state",
                     {.what = str(optimizer, ", the loaded state of a parameter"),
-                     .got = value.defined() ? described(value) : "no " + name,
+                     .got = got,
                      .expected = c10::str(name, " of shape ", shape, ", ", options.dtype()),
                      .hint = "resume with the options that the state was made with"});
   }

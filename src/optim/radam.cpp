@@ -39,6 +39,7 @@ void RAdam::update(const RAdamOptions& options, const Entries& entries) {
   const auto [beta1, beta2] = options.betas();
   const std::vector<at::Tensor> gradients = decayed_gradients(options, entries);
   const auto [exp_avgs, exp_avg_sqs] = update_moments(entries, gradients, beta1, beta2);
+  decay_parameters(options, entries);
   for (std::size_t i = 0; i < entries.states.size(); ++i) {
     const auto step = static_cast<double>(entries.states[i]->step);
     const double lr = options.lr() / (1 - std::pow(beta1, step));

@@ -122,12 +122,15 @@ void ScheduleFree<Options>::update(const Options& options,
                                    const StatefulOptimizer::Entries& entries) {
   const std::int64_t count = entries.synchronize_step_counts();
   const std::vector<at::Tensor> zs = entries.state_from_parameters("z");
+  std::vector<at::Tensor> exp_avg_sqs;
+  if constexpr (std::is_same_v<Options, ScheduleFreeAdamWOptions>)
+    exp_avg_sqs = entries.state("exp_avg_sq");
+  // Changes the states, so every tensor has been checked before.
   const AveragingStep step = next_step(options, options.averaging(), count, entries.states);
   std::vector<at::Tensor> updates;
   if constexpr (std::is_same_v<Options, ScheduleFreeAdamWOptions>) {
     const double beta2 = std::get<1>(options.betas());
-    const std::vector<at::Tensor> exp_avg_sqs =
-        update_second_moments(entries, entries.gradients, beta2);
+    update_second_moments(exp_avg_sqs, entries.gradients, beta2);
     updates = at::_foreach_div(exp_avg_sqs, 1 - std::pow(beta2, count));
     at::_foreach_sqrt_(updates);
     at::_foreach_add_(updates, options.eps());
@@ -152,10 +155,11 @@ void ScheduleFree<Options>::save(torch::serialize::OutputArchive& archive) const
 
 template <class Options>
 void ScheduleFree<Options>::load(torch::serialize::InputArchive& archive) {
-  StatefulOptimizer::load(archive);
   c10::IValue is_training;
   archive.read("is_training", is_training);
-  is_training_ = is_training.toBool();
+  const bool was_training = is_training.toBool();
+  StatefulOptimizer::load(archive);
+  is_training_ = was_training;
 }
 
 template class ScheduleFree<ScheduleFreeAdamWOptions>;

@@ -178,7 +178,19 @@ at::Tensor StatefulOptimizer::step(LossClosure closure) {
   for (auto& group : param_groups()) {
     const auto& options = static_cast<const ParamGroupOptions&>(group.options());
     const Entries entries = entries_of(distinct(group.params(), seen), options);
-    if (!entries.parameters.empty()) update_group(options, entries);
+    if (entries.parameters.empty()) continue;
+    std::vector<std::int64_t> counts;  // without this step
+    for (const ParamState* each : entries.states) counts.push_back(each->step - 1);
+    try {
+      update_group(options, entries);
+    } catch (...) {
+      // The step can be repeated: it is not counted, and a state that it made is made again.
+      for (std::size_t i = 0; i < counts.size(); ++i) {
+        entries.states[i]->step = counts[i];
+        if (entries.fresh[i]) state().erase(entries.parameters[i].unsafeGetTensorImpl());
+      }
+      throw;
+    }
   }
   return loss;
 }
@@ -190,13 +202,16 @@ StatefulOptimizer::Entries StatefulOptimizer::entries_of(const std::vector<at::T
   for (const at::Tensor& parameter : parameters) {
     const at::Tensor& gradient = parameter.grad();
     if (!gradient.defined()) continue;
+    entries.parameters.push_back(parameter);
+    entries.gradients.push_back(options.maximize() ? gradient.neg() : gradient);
+  }
+  // Counts the steps after everything that may throw.
+  for (const at::Tensor& parameter : entries.parameters) {
     auto& slot = state()[parameter.unsafeGetTensorImpl()];
     entries.fresh.push_back(slot == nullptr);
     if (!slot) slot = std::make_unique<ParamState>();
     auto& state = static_cast<ParamState&>(*slot);
     ++state.step;
-    entries.parameters.push_back(parameter);
-    entries.gradients.push_back(options.maximize() ? gradient.neg() : gradient);
     entries.states.push_back(&state);
   }
   return entries;
@@ -211,12 +226,14 @@ at::Tensor StatefulOptimizer::Entries::state(const std::string& tensor, std::siz
                                        : at::zeros(shape, parameter.options());
   }
   if (!value.defined() || value.sizes() != shape) {
-    throw DataError(
-        "optim.incomplete-state",
-        {.what = str(optimizer->name(), ", the loaded state of a parameter"),
-         .got = value.defined() ? c10::str(tensor, " of shape ", value.sizes()) : "no " + tensor,
-         .expected = c10::str(tensor, " of shape ", c10::IntArrayRef(shape)),
-         .hint = "resume with the options that the state was made with"});
+    const std::string got =
+        value.defined() ? c10::str(tensor, " of shape ", value.sizes()) : "no " + tensor;
+    if (!value.defined()) states[i]->tensors.erase(tensor);
+    throw DataError("optim.incomplete-state",
+                    {.what = str(optimizer->name(), ", the loaded state of a parameter"),
+                     .got = got,
+                     .expected = c10::str(tensor, " of shape ", c10::IntArrayRef(shape)),
+                     .hint = "resume with the options that the state was made with"});
   }
   return value;
 }

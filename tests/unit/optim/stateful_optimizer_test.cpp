@@ -10,6 +10,7 @@
 #include "hasten/base/error.h"
 #include "hasten/optim/adafactor.h"
 #include "hasten/optim/adamw_8bit.h"
+#include "hasten/optim/ademamix.h"
 #include "hasten/optim/lion.h"
 #include "hasten/optim/muon.h"
 #include "hasten/optim/nadam.h"
@@ -90,6 +91,75 @@ TEST_CASE("optimizers: a step that is refused changes nothing") {
   }
 }
 
+TEST_CASE("optimizers: a step that refuses the state of a parameter changes nothing") {
+  const at::Tensor first = parameter(at::ones({4, 3})), second = parameter(at::ones({4, 3}));
+  const at::Tensor plain = parameter(at::ones({4, 3}));
+  const auto check = [&](auto& optimizer, auto& undisturbed) {
+    {
+      const torch::NoGradGuard no_grad;
+      for (const at::Tensor& each : {first, second, plain}) each.fill_(1);
+    }
+    optimizer.step();
+    undisturbed.step();
+    auto& state = static_cast<ParamState&>(*optimizer.state().at(second.unsafeGetTensorImpl()));
+    const std::map<std::string, at::Tensor> tensors = state.tensors;
+    for (const auto& [name, tensor] : tensors) {
+      CAPTURE(name);
+      state.tensors.erase(name);
+      CHECK(code_of_error([&] { optimizer.step(); }) == "optim.incomplete-state");
+      CHECK(state.tensors.size() + 1 == tensors.size());
+      state.tensors[name] = tensor;
+    }
+    optimizer.step();
+    undisturbed.step();
+    CHECK(first.equal(plain));
+    CHECK(second.equal(plain));
+  };
+  const NAdamOptions decoupled = NAdamOptions(0.1).weight_decay(0.1).decoupled_weight_decay(true);
+  NAdam nadam({first, second}, decoupled), plain_nadam({plain}, decoupled);
+  check(nadam, plain_nadam);
+  AdEMAMix ademamix({first, second}), plain_ademamix({plain});
+  check(ademamix, plain_ademamix);
+  Adafactor adafactor({first, second}), plain_adafactor({plain});
+  check(adafactor, plain_adafactor);
+  AdamW8bit adamw({first, second}), plain_adamw({plain});
+  check(adamw, plain_adamw);
+  ScheduleFreeAdamW free({first, second}), plain_free({plain});
+  free.train();
+  plain_free.train();
+  check(free, plain_free);
+}
+
+TEST_CASE("optimizers: a first step of a parameter that is refused is made again") {
+  const at::Tensor old = parameter(at::ones({4})), fresh = at::ones({4}).requires_grad_();
+  NAdam nadam({old, fresh});
+  nadam.step();
+  fresh.mutable_grad() = at::ones({4});
+  auto& state = static_cast<ParamState&>(*nadam.state().at(old.unsafeGetTensorImpl()));
+  const at::Tensor average = state.tensors.at("exp_avg");
+  state.tensors.erase("exp_avg");
+  CHECK(code_of_error([&] { nadam.step(); }) == "optim.incomplete-state");
+  CHECK(nadam.state().size() == 1);
+  state.tensors["exp_avg"] = average;
+  CHECK(code_of_error([&] { nadam.step(); }).empty());
+  CHECK(state.step == 2);
+  CHECK_FALSE(fresh.eq(1).any().item<bool>());
+}
+
+TEST_CASE("optimizers: a step with other bits that is refused is not counted") {
+  const at::Tensor weight = parameter(at::ones({8192})), plain = parameter(at::ones({8192}));
+  AdamW8bit adamw({weight}), undisturbed({plain});
+  adamw.step();
+  undisturbed.step();
+  auto& options = static_cast<AdamW8bitOptions&>(adamw.param_groups()[0].options());
+  options.bits(32);
+  CHECK(code_of_error([&] { adamw.step(); }) == "optim.incomplete-state");
+  options.bits(8);
+  adamw.step();
+  undisturbed.step();
+  CHECK(weight.equal(plain));
+}
+
 TEST_CASE(
     "optimizers: an archive has the state of a tied weight, and one that is refused changes "
     "nothing") {
@@ -126,6 +196,21 @@ TEST_CASE(
   CHECK(code_of_error([&] { larger->load(again); }) == "optim.group-count");
   CHECK(larger->state().empty());
   CHECK(larger->param_groups()[0].options().get_lr() == 0.5);
+}
+
+TEST_CASE("optimizers: a schedule-free one changes nothing if an archive lacks its mode") {
+  const at::Tensor weight = parameter(at::ones({2}));
+  ScheduleFreeSGD sgd({weight}, ScheduleFreeSGDOptions(0.5)), other({weight});
+  sgd.train();
+  sgd.step();
+  std::stringstream stream;
+  torch::serialize::OutputArchive out;
+  sgd.StatefulOptimizer::save(out);
+  out.save_to(stream);
+  torch::serialize::InputArchive in;
+  in.load_from(stream);
+  CHECK_THROWS(other.load(in));
+  CHECK(other.state().empty());
 }
 
 TEST_CASE("stateful optimizer: an archive whose parameters are not named by addresses is refused") {
