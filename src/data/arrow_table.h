@@ -65,9 +65,11 @@ class ArrowTable {
   // Finds the values of a row. A null is a problem, and so are inner lists of different lengths.
   virtual std::string find(std::size_t column, std::int64_t row, ArrowCell& cell) const = 0;
   // Copy the values of a cell to an array of `count` values. There is one overload for integers and
-  // dictionaries, one for other numbers, and one for booleans.
+  // dictionaries, two for other numbers, and one for booleans. As a double, a number of 16 or 32
+  // bits is the number that its shortest text means: 0.1 rather than 0.10000000149011612.
   virtual std::string copy(std::size_t column, const ArrowCell& cell, std::int64_t* to) const = 0;
   virtual std::string copy(std::size_t column, const ArrowCell& cell, float* to) const = 0;
+  virtual std::string copy(std::size_t column, const ArrowCell& cell, double* to) const = 0;
   virtual std::string copy(std::size_t column, const ArrowCell& cell, bool* to) const = 0;
   // Returns views of the texts of a cell. They are valid as long as the table exists.
   virtual std::string texts(std::size_t column, const ArrowCell& cell,

@@ -19,7 +19,7 @@ using Texts = std::vector<std::string>;
 
 // Returns the shortest text that reads as the number. pandas writes a missing number as a NaN,
 // which becomes an empty text like a null.
-std::string text_of_number(float value) {
+std::string text_of_number(double value) {
   if (std::isnan(value)) return "";
   return std::isfinite(value) ? json(value).dump() : std::to_string(value);
 }
@@ -33,9 +33,9 @@ Texts texts_in(const ArrowFiles::Row& row, const ArrowDatasetColumn& column,
   if (column.value == ArrowValue::text) {
     for (const std::string_view text : row.texts(column, cell)) out.emplace_back(text);
   } else if (column.value == ArrowValue::number) {
-    std::vector<float> values(count);
+    std::vector<double> values(count);
     row.copy(column, cell, values.data());
-    for (const float value : values) out.push_back(text_of_number(value));
+    for (const double value : values) out.push_back(text_of_number(value));
   } else if (column.value == ArrowValue::boolean) {
     const std::unique_ptr<bool[]> values(new bool[count]);
     row.copy(column, cell, values.get());

@@ -38,8 +38,10 @@ void read_row(const ArrowTable& table, std::size_t index, const ArrowColumn& col
     std::vector<std::int64_t> values(count);
     (void)table.copy(index, cell, values.data());
   } else if (column.value == ArrowValue::number) {
-    std::vector<float> values(count);
-    (void)table.copy(index, cell, values.data());
+    std::vector<float> floats(count);
+    (void)table.copy(index, cell, floats.data());
+    std::vector<double> doubles(count);
+    (void)table.copy(index, cell, doubles.data());
   } else if (column.value == ArrowValue::boolean) {
     const std::unique_ptr<bool[]> values(new bool[count]);
     (void)table.copy(index, cell, values.get());

@@ -165,6 +165,13 @@ TEST_CASE("arrow: a null and a NaN become an empty text, as a null of JSON lines
                  "missing.parquet, row 2, column \"score\": got a null"));
 }
 
+TEST_CASE("arrow: the text of a number has its digits in the file") {
+  if (!can_read()) return;
+  const TextTable table = read_text_table(kFolder / "precise.parquet");
+  CHECK(table.column("score") == Names{"0.1", "20240131.0", "1e+300"});
+  CHECK(table.column("small") == Names{"0.1", "0.25", "3.0"});
+}
+
 TEST_CASE("arrow: the error for a value that cannot be a tensor names its file and row") {
   if (!can_read()) return;
   const std::string null = error_for("nulls.arrow");

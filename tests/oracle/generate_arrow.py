@@ -124,6 +124,8 @@ def main():
 
     missing = {"text": ["red", None, "blue"], "label": ["a", "b", "a"], "note": [None, "x", None], "score": [0.5, float("nan"), None], "odd": [float("inf"), 1, 2]}
     pq.write_table(pa.table({**missing, "lists": [["a"], None, ["b", "c"]]}), HERE / "missing.parquet")
+    precise = {"text": ["a", "b", "c"], "score": [0.1, 20240131.0, 1e300]}
+    pq.write_table(pa.table({**precise, "small": pa.array([0.1, 0.25, 3], pa.float32())}), HERE / "precise.parquet")
     write_stream("masks.arrow", pa.table({"input_ids": [[2, 5, 3], [2, 3]], "attention_mask": [[1, 1, 1], [1]], "label": [0, 1]}))
     write_rows("rows.arrow")
 

@@ -3,6 +3,8 @@
 #include <arrow/util/float16.h>
 
 #include <algorithm>
+#include <charconv>
+#include <cmath>
 #include <limits>
 
 namespace hasten::arrow_files {
@@ -155,6 +157,43 @@ std::string copy_integers(const arrow::Array& array, const ArrowCell& cell, std:
       array, [&](const auto* values) { std::copy_n(values + cell.first, cell.count, to); });
 }
 
+void convert(float from, float& to) { to = from; }
+void convert(double from, float& to) { to = static_cast<float>(from); }
+void convert(double from, double& to) { to = from; }
+
+// Returns in `to` the number that the shortest text of the float means.
+void convert(float from, double& to) {
+  to = from;
+  if (!std::isfinite(from)) return;
+  char text[32];
+  const char* const end = std::to_chars(text, text + sizeof text, from).ptr;
+  (void)std::from_chars(text, end, to);
+}
+
+// Copies numbers that are not integers. Returns a problem if the array has none.
+template <class Number>
+std::string copy_numbers(const arrow::Array& array, const ArrowCell& cell, Number* to) {
+  const auto copied = [&](const auto* values) {
+    for (std::int64_t i = 0; i < cell.count; ++i) convert(values[cell.first + i], to[i]);
+    return std::string();
+  };
+  switch (array.type_id()) {
+    case Type::FLOAT:
+      return copied(static_cast<const arrow::FloatArray&>(array).raw_values());
+    case Type::DOUBLE:
+      return copied(static_cast<const arrow::DoubleArray&>(array).raw_values());
+    case Type::HALF_FLOAT: {
+      const std::uint16_t* const bits =
+          static_cast<const arrow::HalfFloatArray&>(array).raw_values() + cell.first;
+      for (std::int64_t i = 0; i < cell.count; ++i)
+        convert(arrow::util::Float16::FromBits(bits[i]).ToFloat(), to[i]);
+      return "";
+    }
+    default:
+      return "values of type " + array.type()->ToString() + ", which are not numbers";
+  }
+}
+
 // Appends views of the texts. Their offsets must lie within the data.
 template <class Texts>
 std::string append_texts(const Texts& array, std::int64_t first, std::int64_t count,
@@ -304,29 +343,11 @@ std::string Column::copy(const ArrowCell& cell, std::int64_t* to) const {
 }
 
 std::string Column::copy(const ArrowCell& cell, float* to) const {
-  const arrow::Array& values = values_of(cell);
-  switch (values.type_id()) {
-    case Type::FLOAT:
-      std::copy_n(static_cast<const arrow::FloatArray&>(values).raw_values() + cell.first,
-                  cell.count, to);
-      return "";
-    case Type::DOUBLE:
-      std::transform(
-          static_cast<const arrow::DoubleArray&>(values).raw_values() + cell.first,
-          static_cast<const arrow::DoubleArray&>(values).raw_values() + cell.first + cell.count, to,
-          [](double value) { return static_cast<float>(value); });
-      return "";
-    case Type::HALF_FLOAT: {
-      const std::uint16_t* from =
-          static_cast<const arrow::HalfFloatArray&>(values).raw_values() + cell.first;
-      std::transform(from, from + cell.count, to, [](std::uint16_t bits) {
-        return arrow::util::Float16::FromBits(bits).ToFloat();
-      });
-      return "";
-    }
-    default:
-      return "values of type " + values.type()->ToString() + ", which are not numbers";
-  }
+  return copy_numbers(values_of(cell), cell, to);
+}
+
+std::string Column::copy(const ArrowCell& cell, double* to) const {
+  return copy_numbers(values_of(cell), cell, to);
 }
 
 std::string Column::copy(const ArrowCell& cell, bool* to) const {

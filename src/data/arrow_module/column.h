@@ -37,6 +37,7 @@ class Column {
   std::string find(std::int64_t row, ArrowCell& cell) const;
   std::string copy(const ArrowCell& cell, std::int64_t* to) const;
   std::string copy(const ArrowCell& cell, float* to) const;
+  std::string copy(const ArrowCell& cell, double* to) const;
   std::string copy(const ArrowCell& cell, bool* to) const;
   std::string texts(const ArrowCell& cell, std::vector<std::string_view>& to) const;
 

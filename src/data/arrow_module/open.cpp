@@ -66,6 +66,9 @@ class Table : public ArrowTable {
   std::string copy(std::size_t column, const ArrowCell& cell, float* to) const override {
     return columns_[column].copy(cell, to);
   }
+  std::string copy(std::size_t column, const ArrowCell& cell, double* to) const override {
+    return columns_[column].copy(cell, to);
+  }
   std::string copy(std::size_t column, const ArrowCell& cell, bool* to) const override {
     return columns_[column].copy(cell, to);
   }
