@@ -1,5 +1,6 @@
 #include "data/arrow_texts.h"
 
+#include <algorithm>
 #include <cmath>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -16,6 +17,10 @@ namespace {
 
 using nlohmann::json;
 using Texts = std::vector<std::string>;
+
+// The largest number of empty lists that a row may have in its JSON text. A few bytes of a file can
+// describe billions of them.
+constexpr std::int64_t kMaxEmptyLists = 1 << 16;
 
 // Returns the shortest text that reads as the number. pandas writes a missing number as a NaN,
 // which becomes an empty text like a null.
@@ -75,9 +80,21 @@ void append_json(std::string& to, const Texts& values, const ArrowCell& cell, st
   to += ']';
 }
 
+void check_empty_lists(const ArrowFiles::Row& row, const ArrowDatasetColumn& column,
+                       const ArrowCell& cell) {
+  if (cell.count > 0) return;  // no list is empty
+  std::int64_t lists = 1;
+  for (const std::int64_t length : cell.shape) {
+    if (length > kMaxEmptyLists / lists)
+      row.fail(column, str("more than ", kMaxEmptyLists, " empty lists"), "fewer");
+    lists *= std::max<std::int64_t>(length, 1);
+  }
+}
+
 std::string field_of(const ArrowFiles::Row& row, const ArrowDatasetColumn& column) {
   if (row.is_null(column)) return "";
   const ArrowCell cell = row.find(column);
+  check_empty_lists(row, column, cell);
   Texts values = texts_in(row, column, cell);
   if (column.lists == 0) return std::move(values[0]);
   std::string text;

@@ -172,6 +172,15 @@ TEST_CASE("arrow: the text of a number has its digits in the file") {
   CHECK(table.column("small") == Names{"0.1", "0.25", "3.0"});
 }
 
+TEST_CASE("arrow: a row with billions of empty lists is refused before its text is made") {
+  if (!can_read()) return;
+  CHECK(contains(error_of([] {
+                   (void)read_text_table(kFolder / "lists.arrow",
+                                         {.columns = {"x"}, .structured = true});
+                 }),
+                 "lists.arrow, row 0, column \"x\": got more than 65536 empty lists"));
+}
+
 TEST_CASE("arrow: the error for a value that cannot be a tensor names its file and row") {
   if (!can_read()) return;
   const std::string null = error_for("nulls.arrow");

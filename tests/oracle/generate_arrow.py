@@ -119,6 +119,9 @@ def main():
 
     write_stream("nulls.arrow", pa.table({"input_ids": [[1], [2], [3], [4, None]], "label": [0, 1, None, 1], "whole": [1, 2, 3, 4]}))
     write_stream("ragged.arrow", pa.table({"x": pa.array([[[1, 2], [3, 4]], [[1], [2, 3]]])}))
+    # A row of 2^31 - 1 lists without items, which take no space in the file.
+    items = pa.FixedSizeListArray.from_buffers(pa.list_(pa.int32(), 0), 2**31 - 1, [None], children=[pa.array([], pa.int32())])
+    write_stream("lists.arrow", pa.table({"x": pa.FixedSizeListArray.from_arrays(items, 2**31 - 1)}))
     write_stream("big.arrow", pa.table({"x": pa.array([1, 2**63], pa.uint64())}))
     write_stream("empty.arrow", pa.table({"x": pa.array([], pa.int64())}))
 
