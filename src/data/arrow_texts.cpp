@@ -114,6 +114,30 @@ void check_has_rows(const ArrowFiles& files) {
   if (files.rows() == 0) fail_text("text.empty", files.source(), 1, "there are no rows");
 }
 
+// Returns the field of each row. Returns nothing for lists that cannot be texts, such as those with
+// a null, if the options do not require the column.
+std::optional<Texts> fields_of(const ArrowFiles& files, const ArrowDatasetColumn& column,
+                               const TextOptions& options) {
+  const auto& required = options.columns;
+  const bool is_required = column.lists == 0 || std::find(required.begin(), required.end(),
+                                                          column.name) != required.end();
+  Texts fields;
+  try {
+    for (std::int64_t index = 0; index < files.rows(); ++index)
+      fields.push_back(field_of(files.row(index), column));
+  } catch (const DataError&) {
+    if (is_required) throw;
+    return std::nullopt;
+  }
+  return fields;
+}
+
+Texts column_names(const std::vector<ArrowDatasetColumn>& columns) {
+  Texts names;
+  for (const ArrowDatasetColumn& column : columns) names.push_back(column.name);
+  return names;
+}
+
 // Returns a column of lists. Their values are texts, or can be converted to texts.
 const ArrowDatasetColumn& list_column(ArrowFiles& files, const std::string& name) {
   const ArrowDatasetColumn& column = read_column(files, name, ArrowNullPolicy::refused);
@@ -133,16 +157,22 @@ TextTable read_arrow_texts(const std::filesystem::path& path, const TextOptions&
     const bool is_text = column.value != ArrowValue::other;
     if (is_text && (column.lists == 0 || options.structured)) names.push_back(column.name);
   }
-  TextTable table(files.source(), names);
-  for (const std::string& name : options.columns) (void)table.column(name);
+  const TextTable all(files.source(), names);
+  for (const std::string& name : options.columns) (void)all.column(name);
   std::vector<ArrowDatasetColumn> columns;
-  for (const std::string& name : names)
-    columns.push_back(read_column(files, name, ArrowNullPolicy::kept));
+  std::vector<Texts> fields;  // of each column
+  for (const std::string& name : names) {
+    const ArrowDatasetColumn column = read_column(files, name, ArrowNullPolicy::kept);
+    std::optional<Texts> texts = fields_of(files, column, options);
+    if (!texts) continue;
+    columns.push_back(column);
+    fields.push_back(*std::move(texts));
+  }
+  TextTable table(files.source(), column_names(columns));
   for (std::int64_t index = 0; index < files.rows(); ++index) {
-    const ArrowFiles::Row row = files.row(index);
-    Texts fields;
-    for (const ArrowDatasetColumn& column : columns) fields.push_back(field_of(row, column));
-    table.push_back(std::move(fields), index + 1);
+    Texts row;
+    for (Texts& column : fields) row.push_back(std::move(column[static_cast<std::size_t>(index)]));
+    table.push_back(std::move(row), index + 1);
   }
   for (const ArrowDatasetColumn& column : columns) {
     if (column.lists == 0 && !column.names.empty())

@@ -18,7 +18,8 @@ namespace hasten::detail {
 // Texts are not changed. Numbers and booleans are converted to text, and a null to an empty text,
 // as for JSON lines. A class becomes its name, and the classes keep their order. A class of -1
 // becomes an empty text, which means that there is no label. Lists become JSON texts if
-// options.structured is true. Other columns are left out.
+// options.structured is true. Other columns are left out. So are lists with a null or with inner
+// lists of different lengths; if options.columns names them, they are an error.
 TextTable read_arrow_texts(const std::filesystem::path& path, const TextOptions& options);
 
 // Reads lists of texts with lists of tags. Tags are texts, classes or whole numbers.

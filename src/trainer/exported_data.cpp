@@ -10,6 +10,7 @@
 #include <set>
 
 #include "base/strict_json.h"
+#include "data/arrow_files.h"
 #include "hasten/base/error.h"
 #include "hasten/base/files.h"
 #include "hasten/base/text.h"
@@ -223,6 +224,22 @@ struct ExportedFiles::Impl {
     return true;
   }
 
+  // Returns the columns of Arrow data that the program may need. If one of them cannot be read,
+  // this is an error; other columns are left out.
+  std::vector<std::string> arrow_columns(const std::string& name) const {
+    if (!is_arrow_data(name)) return {};
+    std::vector<std::string> names = model.input_names(), columns;
+    if (find_input(parts, kLabelInput) != nullptr || loss_for(parts)) {
+      names.emplace_back(kLabelInput);
+      names.push_back(options.label_column);
+    }
+    const detail::ArrowFiles files(name);
+    for (const std::string& each : names) {
+      if (files.has(each) && files.column(each).value != ArrowValue::other) columns.push_back(each);
+    }
+    return columns;
+  }
+
   TrainerDataset read(const std::string& name) {
     if (name.empty()) return TrainerDataset();
     if (name == kDummyData)
@@ -230,7 +247,8 @@ struct ExportedFiles::Impl {
     if (is_safetensors(name)) return dataset_from_tensors(load_safetensors(name), name);
     if (is_arrow_data(name) && !has_arrow_column(name, options.text_column))
       return dataset_from_tensors(arrow_tensors(name, options.label_column), name);
-    const TextTable table = read_text_table(name, {.structured = true});
+    const TextTable table =
+        read_text_table(name, {.columns = arrow_columns(name), .structured = true});
     const bool is_text = find_input(parts, kIds) != nullptr && !has_column(table, kIds) &&
                          has_column(table, options.text_column);
     return is_text ? dataset_from_texts(table) : dataset_from_numbers(table);

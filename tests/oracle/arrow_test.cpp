@@ -181,6 +181,18 @@ TEST_CASE("arrow: a row with billions of empty lists is refused before its text 
                  "lists.arrow, row 0, column \"x\": got more than 65536 empty lists"));
 }
 
+TEST_CASE("arrow: lists with a null are left out of a table, unless they are required") {
+  if (!can_read()) return;
+  const TextTable table = read_text_table(kFolder / "nulls.arrow", {.structured = true});
+  CHECK(table.names() == Names{"label", "whole"});
+  CHECK(table.column("label") == Names{"0", "1", "", "1"});
+  CHECK(contains(error_of([] {
+                   (void)read_text_table(kFolder / "nulls.arrow",
+                                         {.columns = {"input_ids"}, .structured = true});
+                 }),
+                 "nulls.arrow, row 3, column \"input_ids\": got a null"));
+}
+
 TEST_CASE("arrow: the error for a value that cannot be a tensor names its file and row") {
   if (!can_read()) return;
   const std::string null = error_for("nulls.arrow");
