@@ -71,9 +71,13 @@ std::vector<fs::path> sorted_entries(const fs::path& folder) {
 
 std::vector<fs::path> images_below(const fs::path& folder) {
   std::vector<fs::path> files;
-  for (const fs::directory_entry& entry : fs::recursive_directory_iterator(folder)) {
-    if (entry.is_regular_file() && is_image_name(entry.path()) && !is_hidden(entry.path()))
-      files.push_back(entry.path());
+  const fs::recursive_directory_iterator end;
+  for (fs::recursive_directory_iterator entry(folder); entry != end; ++entry) {
+    if (is_hidden(entry->path())) {
+      entry.disable_recursion_pending();
+    } else if (entry->is_regular_file() && is_image_name(entry->path())) {
+      files.push_back(entry->path());
+    }
   }
   std::sort(files.begin(), files.end());
   return files;

@@ -265,7 +265,7 @@ TEST_CASE("images: a folder has a class for each subfolder") {
   };
   CHECK(contains(error_of([&] { (void)list_image_folder(scratch.path()); }), "got no subfolders"));
   for (const char* name : {"dog/2.JPG", "dog/10.png", "cat/deep/1.jpeg", "cat/notes.txt",
-                           "readme.md", "cat/.hidden.png", ".cache/1.png"})
+                           "readme.md", "cat/.hidden.png", "cat/.trash/2.png", ".cache/1.png"})
     add(name);
   const ImageFiles found = list_image_folder(scratch.path());
   std::vector<std::string> names;
