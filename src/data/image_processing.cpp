@@ -173,6 +173,11 @@ ImageProcessing ImageProcessing::from_json(const std::string& text, const std::s
     out.height = out.width = out.shortest_edge = 0;
   } else if (keys.has("size")) {
     keys.read_size("size", out.height, out.width, &out.shortest_edge);
+    // ConvNextImageProcessor, which has crop_pct, reads a single number as the shorter side.
+    if (keys.has("crop_pct") && object.at("size").is_number()) {
+      out.shortest_edge = out.height;
+      out.height = out.width = 0;
+    }
   }
   if (keys.has("crop_size") && keys.has("do_center_crop") && keys.enabled("do_center_crop"))
     keys.read_size("crop_size", out.crop_height, out.crop_width, nullptr);

@@ -158,6 +158,12 @@ TEST_CASE("images: preprocessor_config.json of both processors is read") {
   CHECK(convnext.shortest_edge == 256);
   CHECK(convnext.out_height() == 224);
   CHECK(convnext.bicubic);
+  // Old files of this processor have a number, which is the shorter side too.
+  const ImageProcessing older = ImageProcessing::from_json(
+      R"({"size": 224, "crop_pct": 0.875, "resample": 3})", "p.json", {.height = 32, .width = 32});
+  CHECK(older.shortest_edge == 256);
+  CHECK(older.height == 0);
+  CHECK(older.out_height() == 224);
   const at::Tensor out = process_image(at::full({3, 300, 500}, 255, at::kByte), convnext, {}, 0);
   CHECK(out.sizes() == at::IntArrayRef({3, 224, 224}));
   CHECK(at::equal(out, at::ones_like(out)));
