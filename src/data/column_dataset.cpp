@@ -69,7 +69,8 @@ ColumnDataset::ColumnDataset(TensorDict columns) : columns_(std::move(columns)) 
     if (column.size(0) != rows_) {
       fail_columns(what, str(column.size(0), " rows"), str(rows_, ", as column \"", first, "\""));
     }
-    column = column.contiguous();
+    // Rows are copied as bytes, which are not the values of a lazily conjugated or negated tensor.
+    column = column.resolve_conj().resolve_neg().contiguous();
   }
 }
 

@@ -35,6 +35,16 @@ TEST_CASE("columns: consecutive rows are views and others copies, with the right
   CHECK(at::equal(dataset.get(4).at("input_ids"), ids[4]));
 }
 
+TEST_CASE("columns: the rows of a lazily conjugated column are conjugated") {
+  const at::Tensor x = at::complex(at::rand({4, 2}), at::rand({4, 2})).conj();
+  const at::Tensor negated = at::_neg_view(at::rand({4, 2}));
+  const ColumnDataset dataset({{"x", x}, {"negated", negated}});
+  const std::vector<std::int64_t> picked = {3, 0};
+  const TensorDict copy = dataset.get_batch(picked);
+  CHECK(at::equal(copy.at("x"), x.index_select(0, longs(picked)).resolve_conj()));
+  CHECK(at::equal(copy.at("negated"), negated.index_select(0, longs(picked)).resolve_neg()));
+}
+
 TEST_CASE("columns: a loader returns every row once and complete, in any order") {
   const ColumnDataset dataset = dummy_classification(103, 5);
   for (const bool shuffle : {false, true}) {
