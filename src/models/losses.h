@@ -102,18 +102,32 @@ inline LabelledTokens labelled_tokens(const at::Tensor& hidden, const at::Tensor
   return {all.hidden.index_select(0, indices), labels};
 }
 
+// Returns the mean of a loss over the labels that are not -100. each and labels [...].
+inline at::Tensor mean_of_labelled(const at::Tensor& each, const at::Tensor& labels) {
+  const at::Tensor counted = labels.reshape(each.sizes()).ne(kIgnoredLabel);
+  return each.masked_fill(counted.logical_not(), 0).sum() / counted.sum().clamp_min(1);
+}
+
 // Returns the loss of a model that classifies rows. logits [batch, num_labels]; an empty problem
-// type means that the labels decide.
+// type means that the labels decide. A label of -100 does not count if labels are whole numbers,
+// also in a regression: it marks a row that fills up a batch (with_static_shape).
 inline at::Tensor row_loss(const at::Tensor& given, const at::Tensor& labels,
                            const std::string& problem_type) {
   const at::Tensor logits = given.to(at::kFloat);
   const std::string problem =
       problem_type_of(problem_type, logits.size(-1), labels.is_floating_point());
   if (problem == kSingleLabel) return cross_entropy(logits, labels);
-  if (problem == kMultiLabel)
-    return at::binary_cross_entropy_with_logits(logits, labels.to(at::kFloat));
-  const at::Tensor predicted = logits.size(-1) == 1 ? logits.squeeze(-1) : logits;
-  return at::mse_loss(predicted, labels.to(at::kFloat).reshape(predicted.sizes()));
+  const bool may_be_marked = !labels.is_floating_point();
+  const auto reduction = may_be_marked ? at::Reduction::None : at::Reduction::Mean;
+  const at::Tensor numbers = labels.to(at::kFloat);
+  at::Tensor loss;
+  if (problem == kMultiLabel) {
+    loss = at::binary_cross_entropy_with_logits(logits, numbers, {}, {}, reduction);
+  } else {
+    const at::Tensor predicted = logits.size(-1) == 1 ? logits.squeeze(-1) : logits;
+    loss = at::mse_loss(predicted, numbers.reshape(predicted.sizes()), reduction);
+  }
+  return may_be_marked ? mean_of_labelled(loss, labels) : loss;
 }
 
 }  // namespace hasten

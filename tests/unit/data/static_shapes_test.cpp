@@ -4,6 +4,7 @@
 #include <torch/torch.h>
 
 #include "hasten/base/error.h"
+#include "models/losses.h"
 
 namespace data_static_shapes_test {
 
@@ -76,6 +77,21 @@ TEST_CASE("static shapes: rows without class labels cannot be masked, so their n
   const TensorDict padded = with_static_shape(batch, 8, {});
   CHECK(padded.at("input_ids").sizes() == at::IntArrayRef{5, 32});
   CHECK(at::equal(padded.at("labels"), batch.at("labels")));
+}
+
+TEST_CASE("static shapes: added rows do not change a loss whose labels are whole numbers") {
+  TensorDict batch = batch_of(5, 20);
+  const at::Tensor logits = at::randn({8, 1}), scores = at::randn({8, 3});
+  const auto loss_of = [](const at::Tensor& outputs, const TensorDict& rows, const char* problem) {
+    const at::Tensor& labels = rows.at("labels");
+    return row_loss(outputs.narrow(0, 0, labels.size(0)), labels, problem).item<float>();
+  };
+  CHECK(loss_of(logits, with_static_shape(batch, 8, {}), "") ==
+        doctest::Approx(loss_of(logits, batch, "")).epsilon(1e-5));
+  const char* const several = "multi_label_classification";
+  batch["labels"] = at::randint(2, {5, 3}, at::kLong);
+  CHECK(loss_of(scores, with_static_shape(batch, 8, {}), several) ==
+        doctest::Approx(loss_of(scores, batch, several)).epsilon(1e-5));
 }
 
 TEST_CASE("static shapes: rows without labels are padded if no gradient counts them") {
