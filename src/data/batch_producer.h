@@ -14,6 +14,7 @@ namespace hasten::detail {
 // This process's part of a step, or the exception thrown instead, or the end.
 struct BatchResult {
   ErasedBatch batch;  // null if all rows of the step belong to other processes
+  // With step_rows above 0, it is the error of a batch that has only repeated rows of a shard.
   std::exception_ptr error;
   std::int64_t step_rows =
       0;                // the rows of all processes in a step, without repeated rows (even_batches)

@@ -184,7 +184,8 @@ void throw_no_copies() {
   throw UsageError(
       "data.no-copies",
       {.what = "the last step of a stream cannot be filled up, because its rows cannot be copied",
-       .hint = "set even_batches = false, or make the rows copyable"});
+       .hint = "make the rows copyable, set drop_last, or set even_batches = false and leave out "
+               "dispatch_batches = false"});
 }
 
 void throw_empty_shard() {

@@ -1,5 +1,6 @@
 // Makes the batches of a pass: the rows of each batch, and the producers that make batches ahead.
 #include <algorithm>
+#include <exception>
 #include <numeric>
 #include <utility>
 
@@ -7,6 +8,18 @@
 #include "data/loader_impl.h"
 
 namespace hasten::detail {
+namespace {
+
+// Call it in a catch block: returns the current exception with the batch in front of its text.
+std::exception_ptr error_with_batch(const BatchContext& context) {
+  try {
+    rethrow_with_batch(context, {});
+  } catch (...) {
+    return std::current_exception();
+  }
+}
+
+}  // namespace
 
 // Returns the rows of a batch; those beyond the end of the epoch are repeated from its start.
 std::span<const std::int64_t> LoaderCore::Impl::rows_of(std::int64_t first, std::int64_t real,
@@ -128,7 +141,8 @@ std::unique_ptr<BatchProducer> LoaderCore::Impl::own_producer() {
 
 // Makes a batch of this process's shard of a stream. After the end of the shard, batches repeat
 // rows from its start, which do not count, because the processes end the pass together. step_rows
-// is the number of rows of a full step until the processes have agreed on it.
+// is the number of rows of a full step until the processes have agreed on it. An error of a batch
+// without rows of its own is returned, because it does not count if this step is the end.
 BatchResult LoaderCore::Impl::make_own_shard_batch(std::int64_t number) {
   const BatchContext context = context_of(number, rank());
   try {
@@ -137,7 +151,12 @@ BatchResult LoaderCore::Impl::make_own_shard_batch(std::int64_t number) {
     BatchResult part{.step_rows = step_rows(), .info = {.rows = own_rows(), .real_rows = real}};
     if (options.drop_last && shard_has_ended) return part;  // this step is left out
     const std::int64_t first = step_start(number) + rank() * own_rows();
-    part.batch = source->make_from_read_rows(0, own_rows(), first, context);
+    try {
+      part.batch = source->make_from_read_rows(0, own_rows(), first, context);
+    } catch (...) {
+      if (real > 0) throw;
+      part.error = error_with_batch(context);
+    }
     return part;
   } catch (...) {
     rethrow_with_batch(context, {});

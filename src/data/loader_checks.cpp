@@ -91,12 +91,15 @@ void check_same_loader(const std::string& description, const std::string& hint,
 }
 
 void agree_on_step(BatchResult& own, const std::string& name, const Group& group) {
-  const double failed = own.error ? 1 : 0,
+  const bool only_repeats = own.error && own.step_rows > 0;
+  const double failed = own.error && !only_repeats ? 1 : 0, failed_repeats = only_repeats ? 1 : 0,
                rows = own.error ? 0 : static_cast<double>(own.info.real_rows);
-  const at::Tensor sums = group.reduce(at::tensor({failed, rows}, at::kDouble));
-  if (sums[0].item<double>() == 0) {
-    own.step_rows = static_cast<std::int64_t>(sums[1].item<double>());
-    if (own.step_rows == 0) own = {};
+  const at::Tensor sums = group.reduce(at::tensor({failed, failed_repeats, rows}, at::kDouble));
+  const auto step_rows = static_cast<std::int64_t>(sums[2].item<double>());
+  const bool needs_repeats = step_rows > 0 && sums[1].item<double>() > 0;
+  if (sums[0].item<double>() == 0 && !needs_repeats) {
+    own.step_rows = step_rows;
+    if (step_rows == 0) own = {};
     return;
   }
   const std::vector<std::string> of_ranks = group.gather_object(own.error ? "error" : "");

@@ -22,8 +22,8 @@ void check_same_loader(const std::string& description, const std::string& hint, 
 // collective.
 void check_same_step(BatchResult& own, const std::string& name, const Group& group);
 // For a step in which each process reads its own shard of a stream: sets the step's rows to the sum
-// over all processes. If no process has any rows, the batch becomes the end. If a process has an
-// error, all processes get one. A collective.
+// over all processes. If no process has any rows, the batch becomes the end, also in processes that
+// could not repeat rows. If a process has another error, all processes get one. A collective.
 void agree_on_step(BatchResult& own, const std::string& name, const Group& group);
 [[noreturn]] void throw_uneven_shards();
 // The value of LoaderState::rows if each process reads its own shard of a stream: only the number

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <memory>
 #include <set>
+#include <span>
 #include <stdexcept>
 
 #include "hasten/accelerator.h"
@@ -239,6 +240,51 @@ TEST_CASE("streams: processes read their parts of a wrapped stream, or the whole
   read([&] { return map_rows(shuffle_rows(make_seekable(40), {.buffer_size = 6}), numbers); },
        true);
   read([&] { return map_rows(take_rows(make_seekable(60), 40), numbers); }, false);
+}
+
+namespace {
+
+// Rows that cannot be copied, in parts that can have different lengths.
+struct UniqueRows {
+  using Row = std::unique_ptr<std::int64_t>;
+
+  std::optional<Row> next() {
+    if (at == end) return std::nullopt;
+    return std::make_unique<std::int64_t>(at++);
+  }
+  void rewind(std::int64_t) { at = begin; }
+  void shard(std::int64_t num_shards, std::int64_t index) {
+    begin = index == 0 ? 0 : first_part;
+    end = index == num_shards - 1 ? 16 : first_part;
+  }
+  std::int64_t first_part = 8, begin = 0, end = 16, at = 0;
+};
+
+at::Tensor numbers_in(std::span<const UniqueRows::Row> rows) {
+  at::Tensor numbers = at::empty({static_cast<std::int64_t>(rows.size())}, at::kLong);
+  for (std::size_t i = 0; i < rows.size(); ++i)
+    numbers.mutable_data_ptr<std::int64_t>()[i] = *rows[i];
+  return numbers;
+}
+
+}  // namespace
+
+TEST_CASE("streams: a pass over rows that cannot be copied ends if their parts are equal") {
+  const auto check = [](std::int64_t first_part, const std::string& expected) {
+    debug_launcher([&] {
+      Accelerator accelerator({.cpu = true, .dataloader_config = {.dispatch_batches = false}});
+      auto raw = make_loader(UniqueRows{.first_part = first_part}, {.batch_size = 4}, numbers_in);
+      auto [loader] = accelerator.prepare(raw);
+      std::int64_t batches = 0;
+      const std::string error = error_of([&] {
+        for (const at::Tensor& batch : loader) batches += batch.numel() == 4 ? 1 : 0;
+      });
+      if (!contains(error, expected)) throw std::runtime_error(error);
+      if (expected == "none" && batches != 2) throw std::runtime_error("batches");
+    });
+  };
+  check(8, "none");
+  check(4, "data.");  // a process needs rows to repeat in the second step
 }
 
 TEST_CASE("streams: a loader resumes inside of a shuffled, interleaved stream") {
