@@ -55,8 +55,11 @@ Trainer::Impl::StepGraphs::StepGraphs(Impl& trainer, RunParts& run) : trainer_(t
   const at::Device device = trainer_.accelerator.device();
   GraphSupport support{.missing = missing_reason()};
   if (support.missing.empty()) support = device_of(device).graphs(device.index());
-  if (!support.recorder) return stop(support.missing);
-  graphs_.emplace(std::move(support.recorder), trained_objects());
+  if (support.recorder) {
+    graphs_.emplace(std::move(support.recorder), trained_objects());
+  } else {
+    stop(support.missing);
+  }
 }
 
 TrainedObjects Trainer::Impl::StepGraphs::trained_objects() const {
