@@ -38,8 +38,10 @@ void add_differences(const TensorHashes& a, const TensorHashes& b, const std::st
 
 using HashLinks = std::map<std::int64_t, HashLink>;
 
-// Returns the step of the link before this one: 0 if the run began with this link, and nothing if
-// the file lacks the link before, because the chain continues that of another folder.
+// Returns the step of the link before this one: 0 if the chain begins with this link, and nothing
+// if the file lacks the link before, because the chain continues that of another folder. A run that
+// was resumed without a chain also counts from 0, so its first rows are compared only with those of
+// a link that has no other before it.
 std::optional<std::int64_t> step_of_previous_link(const HashLinks& links,
                                                   HashLinks::const_iterator link) {
   if (link->second.previous == first_hash()) return 0;

@@ -125,8 +125,10 @@ std::optional<Texts> fields_of(const ArrowFiles& files, const ArrowDatasetColumn
   try {
     for (std::int64_t index = 0; index < files.rows(); ++index)
       fields.push_back(field_of(files.row(index), column));
-  } catch (const DataError&) {
-    if (is_required) throw;
+  } catch (const DataError& error) {
+    const std::string& got = error.text().got;
+    const bool may_be_left_out = got == "a null" || got == "lists of different lengths in one row";
+    if (is_required || !may_be_left_out) throw;
     return std::nullopt;
   }
   return fields;

@@ -102,8 +102,10 @@ void agree_on_step(BatchResult& own, const std::string& name, const Group& group
     if (step_rows == 0) own = {};
     return;
   }
-  const std::vector<std::string> of_ranks = group.gather_object(own.error ? "error" : "");
-  if (own.error) return;
+  // If another rank has an error of its own, a rank that only cannot repeat rows is not the cause.
+  const bool is_cause = own.error && !(only_repeats && sums[0].item<double>() > 0);
+  const std::vector<std::string> of_ranks = group.gather_object(is_cause ? "error" : "");
+  if (is_cause) return;
   const auto first = std::find(of_ranks.begin(), of_ranks.end(), "error") - of_ranks.begin();
   own = {.error = std::make_exception_ptr(
              DataError("data.streams-differ", {.what = "the parts of a stream, " + name,

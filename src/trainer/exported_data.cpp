@@ -234,6 +234,9 @@ struct ExportedFiles::Impl {
       names.push_back(options.label_column);
     }
     const detail::ArrowFiles files(name);
+    if (find_input(parts, kIds) != nullptr && !files.has(kIds) &&
+        std::find(names.begin(), names.end(), options.text_column) == names.end())
+      names.push_back(options.text_column);
     for (const std::string& each : names) {
       if (files.has(each) && files.column(each).value != ArrowValue::other) columns.push_back(each);
     }

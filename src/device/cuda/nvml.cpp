@@ -72,8 +72,8 @@ const Nvml& loaded_nvml() {
   return one;
 }
 
-// Finds a GPU by its entry in CUDA_VISIBLE_DEVICES, which is a number or a UUID. Returns NVML's
-// error, or 0.
+// Finds a GPU by its entry in CUDA_VISIBLE_DEVICES, which is a number or a whole UUID. Returns
+// NVML's error, or 0.
 int find_visible_device(const Nvml& nvml, int index, Nvml::Device* device) {
   const char* const variable = std::getenv("CUDA_VISIBLE_DEVICES");
   if (variable == nullptr) return nvml.handle(static_cast<unsigned>(index), device);

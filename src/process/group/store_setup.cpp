@@ -48,8 +48,9 @@ void end_own_servers() {
   std::erase_if(all.without_token, is_own);
 }
 
-// Ends the servers when the process exits. Call it when a server exists: the object is then
-// destroyed before OpenSSL frees what the servers use.
+// Ends the servers when the process exits. Call it when the first server of a kind exists: the
+// object is then destroyed before OpenSSL frees what servers with a token use.
+template <bool with_token>
 void end_servers_at_exit() {
   struct End {
     ~End() { end_own_servers(); }
@@ -65,7 +66,7 @@ std::shared_ptr<rendezvous::JobServer> server_at(const Endpoint& at, const std::
   if (!server) {
     server = std::make_shared<rendezvous::JobServer>(
         rendezvous::ServerOptions{.loopback_only = loopback_only, .port = at.port, .token = token});
-    end_servers_at_exit();
+    end_servers_at_exit</*with_token=*/true>();
   }
   return server;
 }
@@ -74,7 +75,7 @@ void keep_server_of(const c10::intrusive_ptr<c10d::Store>& store, int port) {
   Servers& all = servers();
   const std::lock_guard<std::mutex> lock(all.mutex);
   all.without_token.try_emplace(std::tuple(getpid(), port), store);
-  end_servers_at_exit();
+  end_servers_at_exit</*with_token=*/false>();
 }
 
 c10::intrusive_ptr<c10d::Store> tcp_store(const Worker& worker, const std::string& prefix,
