@@ -102,10 +102,10 @@ inline LabelledTokens labelled_tokens(const at::Tensor& hidden, const at::Tensor
   return {all.hidden.index_select(0, indices), labels};
 }
 
-// Returns the mean of a loss over the labels that are not -100. each and labels [...].
-inline at::Tensor mean_of_labelled(const at::Tensor& each, const at::Tensor& labels) {
-  const at::Tensor counted = labels.reshape(each.sizes()).ne(kIgnoredLabel);
-  return each.masked_fill(counted.logical_not(), 0).sum() / counted.sum().clamp_min(1);
+// Returns the factor from the mean over all labels to the mean over those that count. It is 1 if
+// all count, so that the loss and its gradients keep their bits.
+inline at::Tensor factor_of_counted(const at::Tensor& counted) {
+  return static_cast<double>(counted.numel()) / counted.sum().clamp_min(1).to(at::kFloat);
 }
 
 // Returns the loss of a model that classifies rows. logits [batch, num_labels]; an empty problem
@@ -118,16 +118,19 @@ inline at::Tensor row_loss(const at::Tensor& given, const at::Tensor& labels,
       problem_type_of(problem_type, logits.size(-1), labels.is_floating_point());
   if (problem == kSingleLabel) return cross_entropy(logits, labels);
   const bool may_be_marked = !labels.is_floating_point();
-  const auto reduction = may_be_marked ? at::Reduction::None : at::Reduction::Mean;
-  const at::Tensor numbers = labels.to(at::kFloat);
-  at::Tensor loss;
   if (problem == kMultiLabel) {
-    loss = at::binary_cross_entropy_with_logits(logits, numbers, {}, {}, reduction);
-  } else {
-    const at::Tensor predicted = logits.size(-1) == 1 ? logits.squeeze(-1) : logits;
-    loss = at::mse_loss(predicted, numbers.reshape(predicted.sizes()), reduction);
+    const at::Tensor numbers = labels.to(at::kFloat);
+    if (!may_be_marked) return at::binary_cross_entropy_with_logits(logits, numbers);
+    const at::Tensor counted = labels.ne(kIgnoredLabel);
+    return at::binary_cross_entropy_with_logits(logits, numbers, counted.to(at::kFloat)) *
+           factor_of_counted(counted);
   }
-  return may_be_marked ? mean_of_labelled(loss, labels) : loss;
+  const at::Tensor predicted = logits.size(-1) == 1 ? logits.squeeze(-1) : logits;
+  const at::Tensor numbers = labels.to(at::kFloat).reshape(predicted.sizes());
+  if (!may_be_marked) return at::mse_loss(predicted, numbers);
+  const at::Tensor counted = numbers.ne(kIgnoredLabel);
+  return at::mse_loss(predicted, at::where(counted, numbers, predicted.detach())) *
+         factor_of_counted(counted);
 }
 
 }  // namespace hasten

@@ -15,10 +15,11 @@
 namespace hasten {
 namespace {
 
-// Returns the parameters of optimizers that the pass reaches and that belong neither to the window
-// nor to a prepared model, such as a temperature.
+// Returns the parameters of optimizers that the pass reaches and that belong neither to an open
+// window nor to a prepared model, such as a temperature.
 std::vector<at::Tensor> parameters_of_no_model(SavedObjects& saved, const BackwardPass& pass,
-                                               AccumulationWindow& window) {
+                                               AccumulationWindow& window,
+                                               const Accumulation& accumulation) {
   std::vector<at::Tensor> found;
   for (const auto& optimizer : saved.optimizers()) {
     for (const at::Tensor& each : optimizer->parameters()) {
@@ -32,7 +33,11 @@ std::vector<at::Tensor> parameters_of_no_model(SavedObjects& saved, const Backwa
   if (found.empty()) return {};
   TensorSet of_models;
   for (const auto& model : saved.models()) distinct(model->parameters(), of_models);
-  return distinct(found, of_models);
+  std::vector<at::Tensor> own = distinct(found, of_models);
+  // If two windows had a parameter, each would wait for the other one, and both would divide it.
+  std::erase_if(own,
+                [&](const at::Tensor& each) { return accumulation.holds_gradients_of({each}); });
+  return own;
 }
 
 }  // namespace
@@ -239,7 +244,8 @@ void AcceleratorState::backward_local(const BackwardPass& pass, AccumulationWind
       gradients.run(pass, pass.loss);  // the only micro-batch: its weight cancels
     } else {
       const bool is_divided = was_closed && window->weight() > 0;
-      if (!was_closed) window->add_parameters(parameters_of_no_model(saved, pass, *window));
+      if (!was_closed)
+        window->add_parameters(parameters_of_no_model(saved, pass, *window, accumulation));
       gradients.add_gradients(pass, is_divided ? weight / window->weight() : weight);
     }
   }
