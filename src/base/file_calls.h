@@ -12,6 +12,8 @@
 #include <filesystem>
 #include <string>
 
+#include "base/internal_api.h"
+
 namespace hasten {
 
 // Returns a hint for an errno, or an empty text if there is none.
@@ -23,7 +25,7 @@ std::string hint_for_file_error(int error);
 // Returns -1 and sets errno if the file cannot be opened.
 int open_file(const std::filesystem::path& path, int flags, mode_t mode = 0);
 // Returns the folder that contains the path, or "." if the path is only a name.
-std::filesystem::path parent_folder(const std::filesystem::path& path);
+HASTEN_INTERNAL_API std::filesystem::path parent_folder(const std::filesystem::path& path);
 void remove_all_quietly(const std::filesystem::path& path) noexcept;
 
 }  // namespace hasten

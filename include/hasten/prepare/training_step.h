@@ -8,7 +8,7 @@
 //   auto step = accelerator.training_step(
 //       model, optimizer,
 //       [](Net& net, const Batch& batch) {
-//         return loss_of(net->forward(batch.data), batch.target);
+//         return loss_of(net.forward(batch.data), batch.target);
 //       },
 //       {.max_grad_norm = 1.0});
 //   for (auto& batch : train_loader) {
@@ -39,9 +39,10 @@
 // Throws what the calls of the loop throw (hasten/accelerator.h), and UsageError
 // "prepare.accumulation-steps", "prepare.elastic-loop", "prepare.no-loss" and, for clipping with
 // step_in_backward, "prepare.step-in-backward". After a step that threw, the next one begins anew:
-// its window contains no micro-batch of the step that threw. Thread rule: that of the Accelerator;
-// no other thread may use the device while a step is recorded. Source: torch.cuda.graphs, "whole
-// network capture"; docs/design/024.
+// its window contains no micro-batch of the step that threw. (With step_in_backward, a pass that
+// threw has stepped some parameters already, and further steps are refused.) Thread rule: that of
+// the Accelerator; no other thread may use the device while a step is recorded. Source:
+// torch.cuda.graphs, "whole network capture"; docs/design/024.
 #pragma once
 
 #include <torch/nn/module.h>

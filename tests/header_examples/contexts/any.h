@@ -26,7 +26,7 @@ extern std::shared_ptr<Net> net;
 extern hasten::AdamW adamw;
 extern std::vector<torch::data::Example<>> batches;
 extern hasten::Group group;
-extern at::Tensor ids, mask, labels, logits, loss;
+extern at::Tensor ids, mask, labels, logits, loss, images, digits;
 extern std::vector<std::string> texts;
 extern std::filesystem::path path, folder;
 extern hasten::config::Environment environment;

@@ -9,5 +9,7 @@ extern hasten::PreparedModel<example_names::Net> model;
 extern hasten::PreparedOptimizer optimizer;
 extern std::vector<at::Tensor> own_batches, loader;
 extern at::Tensor x, batch;
+extern std::int64_t steps;
+using Batch = torch::data::Example<>;
 
 }  // namespace context_of_prepare

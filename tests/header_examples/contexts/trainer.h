@@ -13,7 +13,6 @@ extern std::shared_ptr<hasten::PreTrainedModel> model;
 extern hasten::TrainerDataset train_rows, eval_rows;
 extern hasten::TokenDataset tokens;
 extern hasten::TensorDict columns;
-extern at::Tensor images, digits;
 std::shared_ptr<hasten::PreTrainedModel> new_model();
 
 }  // namespace context_of_trainer
