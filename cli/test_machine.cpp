@@ -98,15 +98,21 @@ std::vector<ProbeLine> probe_lines_of(const std::vector<Child::Line>& lines) {
   return probes;
 }
 
-// Returns the launcher's last line: its error, which explains more than the missing output.
-std::string last_line(const CompletedProgram& completed) {
-  return completed.lines.empty() ? "no output" : "last line: " + completed.lines.back().text;
+// Returns the launcher's last message, which explains more than missing output. If there is no
+// message, it returns the last line. Lines of ranks may come after a message.
+std::string last_message(const CompletedProgram& completed) {
+  const auto& lines = completed.lines;
+  if (lines.empty()) return "no output";
+  const auto message = std::find_if(lines.rbegin(), lines.rend(), [](const Child::Line& line) {
+    return line.text.starts_with("hasten launch: ");
+  });
+  return "last line: " + (message == lines.rend() ? lines.back() : *message).text;
 }
 
 void expect_code(const CompletedProgram& completed, int expected) {
   if (completed.code == expected) return;
   throw CheckFailed("the launcher's exit code",
-                    str(completed.code, " (", last_line(completed), ")"), expected);
+                    str(completed.code, " (", last_message(completed), ")"), expected);
 }
 
 std::string restart(double limit) {
@@ -146,7 +152,7 @@ std::string first_failure(double limit) {
     has_last_line |= line.text == str("  | ", kLastLine);
   }
   if (!reported || !failed)
-    throw CheckFailed("the report", last_line(completed), "rank 1 and its code 7");
+    throw CheckFailed("the report", last_message(completed), "rank 1 and its code 7");
   if (!has_last_line) throw CheckFailed("the report lacks the last line of rank 1");
   return str("rank 1, its exit code ", kFailureCode, " and its last line were reported after ",
              in_milliseconds(*reported - *failed));
@@ -249,7 +255,7 @@ std::string watchdog(double limit) {
     if (names && !reported) reported = line.at;
   }
   if (!waits || !reported)
-    throw CheckFailed("the report", last_line(completed), "rank 1, which hangs");
+    throw CheckFailed("the report", last_message(completed), "rank 1, which hangs");
   const auto after = *reported - *waits - kHangTimeout;
   if (after > kMaxTimeToReport)
     throw CheckFailed("the report after the limit", in_milliseconds(after),

@@ -15,6 +15,7 @@ printf 'num_processes: 3\n' >three.yaml
 hasten test --dry_run --config_file three.yaml | grep -cE '^# rank'
 # The replaced ranks print nothing. They end with code 0, and then with another code.
 hasten test -n 2 --timeout 20 2>/dev/null | sed -E 's/ +[0-9]+\.[0-9]{2} s$//; s/[0-9]+ ms/T ms/; s/\[[01]\]/[RANK]/'
-FAKE_TORCH_EXIT=9 hasten test -n 2 --timeout 20 2>/dev/null | grep FAIL | sed -E 's/ +[0-9]+\.[0-9]{2} s$//'
+FAKE_TORCH_EXIT=9 hasten test -n 2 --timeout 20 2>/dev/null | grep FAIL |
+  sed -E 's/ +[0-9]+\.[0-9]{2} s$//; s/rank [01] on [^ ]+ \(pid [0-9]+\)/RANK/; s/after [0-9.]+ s/after T s/'
 rm "$folder/bin/hasten-torch"
 hasten test -n 2
