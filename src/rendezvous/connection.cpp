@@ -6,6 +6,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 
@@ -197,7 +198,15 @@ std::optional<std::string> Connection::next() {
   return message;
 }
 
-std::string Connection::receive(Clock::time_point deadline, std::string_view what) {
+void Connection::wait(RunningClock& clock, Clock::time_point deadline) const {
+  // The clock must be read regularly.
+  const auto left = std::min(deadline - clock.now(), RunningClock::kMaxStep / 2);
+  pollfd file{.fd = socket_, .events = events(), .revents = 0};
+  poll(&file, 1, poll_timeout(Clock::now() + left));
+}
+
+std::string Connection::receive(RunningClock& clock, Clock::time_point deadline,
+                                std::string_view what) {
   while (true) {
     advance();
     if (auto message = next()) return *message;
@@ -205,17 +214,21 @@ std::string Connection::receive(Clock::time_point deadline, std::string_view wha
       throw IoError("rendezvous.lost",
                     {.what = str("the connection for ", what, " is lost: ", close_reason_)});
     }
-    if (Clock::now() >= deadline)
+    if (clock.now() >= deadline)
       throw IoError("rendezvous.time", {.what = str("no answer within the time limit for ", what)});
-    pollfd file{.fd = socket_, .events = events(), .revents = 0};
-    poll(&file, 1, poll_timeout(deadline));
+    wait(clock, deadline);
   }
 }
 
+std::string Connection::receive(Clock::time_point deadline, std::string_view what) {
+  RunningClock clock;
+  return receive(clock, deadline, what);
+}
+
 void Connection::flush(Clock::time_point deadline) {
-  while (is_open() && (has_unsent() || !is_authenticated_) && Clock::now() < deadline) {
-    pollfd file{.fd = socket_, .events = events(), .revents = 0};
-    poll(&file, 1, poll_timeout(deadline));
+  RunningClock clock;
+  while (is_open() && (has_unsent() || !is_authenticated_) && clock.now() < deadline) {
+    wait(clock, deadline);
     advance();
   }
 }

@@ -11,7 +11,6 @@
 // Thread rule: one thread at a time.
 #pragma once
 
-#include <chrono>
 #include <deque>
 #include <memory>
 #include <optional>
@@ -19,6 +18,7 @@
 #include <string_view>
 
 #include "base/internal_api.h"
+#include "base/running_clock.h"
 #include "rendezvous/secure_context.h"
 
 struct ssl_st;  // OpenSSL's SSL and BIO
@@ -26,7 +26,7 @@ struct bio_st;
 
 namespace hasten::rendezvous {
 
-using Clock = std::chrono::steady_clock;
+using Clock = RunningClock::Clock;
 
 class HASTEN_INTERNAL_API Connection {
  public:
@@ -63,12 +63,16 @@ class HASTEN_INTERNAL_API Connection {
   std::optional<std::string> next();
 
   // Blocks until the next message. Throws IoError "rendezvous.lost" and "rendezvous.time"; `what`
-  // names the message in errors.
+  // names the message in errors. The time during which this process is suspended does not count
+  // towards the deadline. Calls with one deadline share a clock.
+  std::string receive(RunningClock& clock, Clock::time_point deadline, std::string_view what);
   std::string receive(Clock::time_point deadline, std::string_view what);
   // Blocks until everything is sent, the connection has closed, or the deadline has passed.
   void flush(Clock::time_point deadline);
 
  private:
+  // Waits until the socket is ready, but not longer than until the deadline.
+  void wait(RunningClock& clock, Clock::time_point deadline) const;
   void mark_closed(std::string why);
   void continue_handshake();
   void read_socket();

@@ -1,11 +1,8 @@
 #include "rendezvous/store_client.h"
 
-#include <poll.h>
-
 #include <algorithm>
 #include <thread>
 
-#include "base/poll_timeout.h"
 #include "base/running_clock.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
@@ -19,21 +16,8 @@ constexpr auto kHandshakeTimeout = std::chrono::seconds(30);  // A suspended ser
 constexpr double kConnectTimeout = 5;                         // Seconds.
 constexpr auto kMinRetryPause = std::chrono::milliseconds(5);
 constexpr auto kMaxRetryPause = std::chrono::milliseconds(500);
-constexpr Clock::duration kMaxWait = std::chrono::seconds(1);  // A RunningClock is read this often.
 
 double seconds_of(Clock::duration time) { return std::chrono::duration<double>(time).count(); }
-
-// Waits until there is a message, the connection has closed, or the clock has reached the deadline.
-void wait_for_message(Connection& connection, RunningClock& clock, Clock::time_point deadline) {
-  while (true) {
-    connection.advance();
-    const Clock::duration left = deadline - clock.now();
-    if (connection.has_message() || !connection.is_open() || left <= Clock::duration::zero())
-      return;
-    pollfd file{.fd = connection.descriptor(), .events = connection.events(), .revents = 0};
-    poll(&file, 1, poll_timeout(Clock::now() + std::min(left, kMaxWait)));
-  }
-}
 
 }  // namespace
 
@@ -109,8 +93,7 @@ Unpacker StoreClient::call(const Packer& request, std::string_view what,
   const auto deadline = clock.now() + timeout + response_timeout_;
   Unpacker fields("");
   do {
-    wait_for_message(*connection_, clock, deadline);
-    answer_ = connection_->receive(Clock::now(), what);
+    answer_ = connection_->receive(clock, deadline, what);
     fields = Unpacker(answer_);
   } while (fields.number() != number_);  // Skips answers to requests that have timed out.
   const auto kind = static_cast<StoreStatus>(fields.number());
