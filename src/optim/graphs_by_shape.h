@@ -3,16 +3,19 @@
 // forward and backward passes of a step, and the step of the optimizer.
 //
 //   GraphsByShape<Operands> graphs(std::move(recorder), {device, *model, optimizer});
-//   auto* const graph = graphs.find_or_record(
-//       shape, [&] { return operands_of(batch); },
-//       [&](Operands& operands) { return compute_gradients(operands); });
+//   auto* const graph = graphs.contains(shape)
+//                           ? graphs.find(shape)
+//                           : graphs.record(
+//                                 shape, [&] { return operands_of(batch); },
+//                                 [&](Operands& operands) { return compute_gradients(operands); });
 //   if (graph == nullptr) return run_without_graph(batch, graphs.failure());
 //   write(batch, *graph->operands);
 //   const std::vector<at::Tensor> results = graph->step->replay();
 //   optimizer.step();  // only counts the step
 //
 // Operands are the tensors that the operations read and that are written before each replay. If a
-// graph no longer fits the model or the optimizer, its step is recorded again.
+// graph no longer fits the model or the optimizer, it is dropped. Its step then runs without a
+// graph, because the optimizer may have to create moments in it, and a later one is recorded.
 //
 // Thread rule: that of the optimizer; no other thread may use the device during a recording.
 #pragma once
@@ -97,24 +100,19 @@ class GraphsByShape {
   std::size_t size() const { return graphs_.size(); }
   bool is_full() const { return size() == kMaxGraphs; }
   bool contains(const std::string& shape) const { return graphs_.contains(shape); }
-  // Returns the graph of this shape. Without one, or if it no longer fits, records `compute` with
-  // the operands that `make` returns. If that fails, returns null and sets failure().
-  template <class Make, class Compute>
-  Graph* find_or_record(const std::string& shape, const Make& make, const Compute& compute) {
-    if (const auto found = graphs_.find(shape); found != graphs_.end()) {
-      if (found->second.step->fits()) return &found->second;
-      graphs_.erase(found);
-    }
-    return record(shape, make, compute);
+  // Returns the graph of this shape. Without one, or if it no longer fits, returns null. `fits` may
+  // add a condition.
+  Graph* find(const std::string& shape,
+              const std::function<bool(const Operands&)>& fits = nullptr) {
+    const auto found = graphs_.find(shape);
+    if (found == graphs_.end()) return nullptr;
+    Graph& graph = found->second;
+    if (graph.step->fits() && (!fits || fits(*graph.operands))) return &graph;
+    graphs_.erase(found);
+    return nullptr;
   }
-  // The graph of a shape that has one.
-  Graph& at(const std::string& shape) { return graphs_.at(shape); }
-  // Drops the graph of a shape.
-  void erase(const std::string& shape) { graphs_.erase(shape); }
-  // Why the latest recording failed. Empty if it succeeded.
-  const std::string& failure() const { return failure_; }
-
- private:
+  // Records `compute` with the operands that `make` returns. If that fails, returns null and sets
+  // failure().
   template <class Make, class Compute>
   Graph* record(const std::string& shape, const Make& make, const Compute& compute) {
     failure_ = failure_before_recording();
@@ -126,6 +124,12 @@ class GraphsByShape {
     if (!made.graph) return nullptr;
     return &(graphs_[shape] = {std::move(operands), std::move(made.graph)});
   }
+  // The graph of a shape that has one.
+  Graph& at(const std::string& shape) { return graphs_.at(shape); }
+  // Why the latest recording failed. Empty if it succeeded.
+  const std::string& failure() const { return failure_; }
+
+ private:
   std::string failure_before_recording() {
     if (const std::string hook = unrepeatable_hook(objects_.model); !hook.empty())
       return hook + ", which runs on the host";

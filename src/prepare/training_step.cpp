@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <optional>
 #include <set>
-#include <typeinfo>
 
+#include "data/repeated_batch.h"
 #include "device/device.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
@@ -23,52 +23,9 @@ namespace {
 
 using detail::ForwardScope;
 
-// True for the types of batches whose values are all in tensors, which a replay can overwrite.
-bool consists_of_tensors(const std::type_info& batch) {
-  return batch == typeid(TensorDict) || batch == typeid(at::Tensor) ||
-         batch == typeid(std::pair<at::Tensor, at::Tensor>) ||
-         batch == typeid(std::vector<at::Tensor>) ||
-         batch == typeid(torch::data::Example<at::Tensor, at::Tensor>) ||
-         batch == typeid(torch::data::Example<at::Tensor, torch::data::example::NoTarget>);
-}
-
-std::vector<at::Tensor*> tensors_in(AnyBatch& batch) {
-  std::vector<at::Tensor*> all;
-  for_each_tensor(batch, [&](at::Tensor& tensor) { all.push_back(&tensor); });
-  return all;
-}
-
-// Returns why a graph cannot repeat a step with this batch, or an empty string if it can.
-std::string unrepeatable_batch(AnyBatch& batch) {
-  if (!consists_of_tensors(batch.type())) {
-    return str("batches of the type ", c10::demangle(batch.type().name()),
-               ", which may have numbers of the host");
-  }
-  // copy_() replaces the memory of such a tensor, which a graph would not notice.
-  for (const at::Tensor* const tensor : tensors_in(batch)) {
-    if (tensor->defined() && (tensor->layout() != at::kStrided || tensor->is_nested()))
-      return "batches with a sparse or nested tensor";
-  }
-  return "";
-}
-
-std::string shape_of(std::vector<AnyBatch>& micro_batches) {
+std::string shape_of_step(const std::vector<AnyBatch>& micro_batches) {
   std::string shape;
-  for (AnyBatch& batch : micro_batches) {
-    shape += str(batch.type().name(), " ");
-    if (const TensorDict* const columns = batch.get_if<TensorDict>()) {
-      for (const auto& [name, tensor] : *columns) shape += name + " ";
-    }
-    for (const at::Tensor* const tensor : tensors_in(batch)) {
-      if (!tensor->defined()) {
-        shape += "no tensor; ";
-        continue;
-      }
-      shape +=
-          c10::str(c10::toString(tensor->scalar_type()), tensor->sizes(), tensor->device(), "; ");
-    }
-    shape += "| ";
-  }
+  for (const AnyBatch& batch : micro_batches) shape += batch_shape(batch) + "| ";
   return shape;
 }
 
@@ -154,7 +111,8 @@ class TrainingStep::Impl {
     used_graph_ = false;
     std::vector<at::Tensor> results;
     if (const Graphs::Graph* const graph = graph_of(micro_batches)) {
-      write(micro_batches, *graph->operands);
+      for (std::size_t i = 0; i < micro_batches.size(); ++i)
+        overwrite(graph->operands->batches[i], micro_batches[i]);
       // The next replay overwrites the results.
       for (const at::Tensor& each : graph->step->replay()) results.push_back(each.clone());
       used_graph_ = true;
@@ -234,36 +192,29 @@ class TrainingStep::Impl {
 
   const Graphs::Graph* graph_of(std::vector<AnyBatch>& micro_batches) {
     if (!graphs_ || !state_->observers.empty()) return nullptr;
-    for (AnyBatch& each : micro_batches) {
+    for (const AnyBatch& each : micro_batches) {
       const std::string reason = unrepeatable_batch(each);
       if (reason.empty()) continue;
       stop(reason);
       return nullptr;
     }
-    const std::string shape = shape_of(micro_batches);
-    if (graphs_->contains(shape)) {
-      const Graphs::Graph& graph = graphs_->at(shape);
-      if (fits(graph)) return &graph;
-      // A parameter may now get its first gradient. The optimizer creates its moments in a step
-      // without a graph, so the next step of this shape is recorded.
-      graphs_->erase(shape);
-      return nullptr;
-    }
+    const std::string shape = shape_of_step(micro_batches);
+    if (graphs_->contains(shape))
+      return graphs_->find(shape, [this](const Operands& operands) { return fits(operands); });
     if (!is_due(shape)) return nullptr;
-    const auto* const graph = graphs_->find_or_record(
+    const auto* const graph = graphs_->record(
         shape, [&] { return operands_of(micro_batches); },
         [&](Operands& operands) { return record_gradients(operands); });
     if (graph == nullptr) stop(std::string(graphs_->failure()));
     return graph;
   }
 
-  // True if a replay would still be the correct step.
-  bool fits(const Graphs::Graph& graph) const {
+  // True if the step still trains the parameters that it trained when it was recorded.
+  bool fits(const Operands& operands) const {
     const std::vector<at::Tensor> now = parameters_with_gradients();
-    const std::vector<at::Tensor>& recorded = graph.operands->trained;
+    const std::vector<at::Tensor>& recorded = operands.trained;
     return std::equal(now.begin(), now.end(), recorded.begin(), recorded.end(),
-                      [](const at::Tensor& a, const at::Tensor& b) { return a.is_same(b); }) &&
-           graph.step->fits();
+                      [](const at::Tensor& a, const at::Tensor& b) { return a.is_same(b); });
   }
 
   bool is_due(const std::string& shape) {
@@ -275,28 +226,10 @@ class TrainingStep::Impl {
     return false;
   }
 
-  // Returns copies of the batches in memory that nothing else uses.
   Operands operands_of(const std::vector<AnyBatch>& micro_batches) const {
     Operands made{.batches = {}, .trained = parameters_with_gradients()};
-    for (const AnyBatch& each : micro_batches) {
-      AnyBatch batch = each.copy();
-      for (at::Tensor* const tensor : tensors_in(batch)) {
-        if (tensor->defined()) *tensor = tensor->clone();
-      }
-      made.batches.push_back(std::move(batch));
-    }
+    for (const AnyBatch& each : micro_batches) made.batches.push_back(with_own_memory(each));
     return made;
-  }
-
-  static void write(std::vector<AnyBatch>& from, Operands& to) {
-    const torch::NoGradGuard no_grad;
-    for (std::size_t i = 0; i < from.size(); ++i) {
-      const std::vector<at::Tensor*> sources = tensors_in(from[i]);
-      const std::vector<at::Tensor*> targets = tensors_in(to.batches[i]);
-      for (std::size_t k = 0; k < sources.size(); ++k) {
-        if (targets[k]->defined()) targets[k]->copy_(*sources[k], /*non_blocking=*/true);
-      }
-    }
   }
 
   at::Tensor loss_of(AnyBatch& batch) {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "data/repeated_batch.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
 #include "hasten/data/static_shapes.h"
@@ -20,28 +21,17 @@ at::Tensor number_of_step(at::Device device, at::ScalarType type) {
   return at::zeros({}, at::TensorOptions(device).dtype(type));
 }
 
-std::string shape_of(const TensorDict& batch) {
-  std::string shape;
-  for (const auto& [name, tensor] : batch) {
-    if (!tensor.defined()) continue;
-    shape += str(name, " ", c10::toString(tensor.scalar_type()));
-    for (const std::int64_t size : tensor.sizes()) shape += str(" ", size);
-    shape += "; ";
-  }
-  return shape;
-}
-
 std::string shape_of_step(const std::vector<AnyBatch>& inputs) {
   std::string shape;
-  for (const AnyBatch& each : inputs) shape += shape_of(each.as<TensorDict>()) + "| ";
+  for (const AnyBatch& each : inputs) shape += batch_shape(each) + "| ";
   return shape;
 }
 
-// Returns why a graph cannot repeat a step with this batch, or an empty string if it can.
-std::string unrepeatable_batch(const AnyBatch& batch) {
+std::string unrepeatable_input(const AnyBatch& batch) {
   const TensorDict* const columns = batch.get_if<TensorDict>();
-  if (columns == nullptr) return "batches of another type than TensorDict";
-  return columns->contains(kPackedRows) ? "packed batches, whose lengths differ" : "";
+  if (columns != nullptr && columns->contains(kPackedRows))
+    return "packed batches, whose lengths differ";
+  return unrepeatable_batch(batch);
 }
 
 }  // namespace
@@ -126,7 +116,7 @@ AnyBatch Trainer::Impl::StepGraphs::pad_to_bucket(const AnyBatch& batch) const {
 
 bool Trainer::Impl::StepGraphs::ensure_graph(const Step& step) {
   for (const AnyBatch& each : step.inputs) {
-    if (const std::string reason = unrepeatable_batch(each); !reason.empty()) {
+    if (const std::string reason = unrepeatable_input(each); !reason.empty()) {
       stop(reason);
       return false;
     }
@@ -139,16 +129,16 @@ bool Trainer::Impl::StepGraphs::ensure_graph(const Step& step) {
   if (std::any_of(step.items.begin(), step.items.end(), [](double each) { return each <= 0; }))
     return false;
   const std::string shape = shape_of_step(step.inputs);
-  const bool is_recorded = graphs_->contains(shape);
-  if (!is_recorded && !is_due(shape)) return false;
-  const auto* const graph = graphs_->find_or_record(
+  if (graphs_->contains(shape)) return graphs_->find(shape) != nullptr;
+  if (!is_due(shape)) return false;
+  const auto* const graph = graphs_->record(
       shape, [&] { return operands_of(step); },
       [&](Operands& operands) {
         return std::vector<at::Tensor>{run_operations(operands).on_device()};
       });
   if (graph == nullptr) {
     stop(std::string(graphs_->failure()));
-  } else if (!is_recorded) {
+  } else {
     trainer_.logger.info("cuda_graph: one call starts the kernels of steps with " + shape);
   }
   return graph != nullptr;
@@ -186,12 +176,7 @@ Trainer::Impl::StepGraphs::Operands Trainer::Impl::StepGraphs::operands_of(const
   const at::Device device = trainer_.accelerator.device();
   Operands made;
   for (const AnyBatch& each : step.inputs) {
-    AnyBatch batch = trainer_.to_device(each, 0);
-    // No other tensor may use this memory.
-    for_each_tensor(batch, [](at::Tensor& tensor) {
-      if (tensor.defined()) tensor = tensor.clone();
-    });
-    made.batches.push_back(std::move(batch));
+    made.batches.push_back(with_own_memory(trainer_.to_device(each, 0)));
     made.items.push_back(number_of_step(device, at::kDouble));
     made.weights.push_back(number_of_step(device, at::kFloat));
   }
@@ -203,10 +188,7 @@ void Trainer::Impl::StepGraphs::write(const Step& step, Operands& to) const {
   const torch::NoGradGuard no_grad;
   const double total = std::accumulate(step.items.begin(), step.items.end(), 0.0);
   for (std::size_t i = 0; i < step.inputs.size(); ++i) {
-    const auto& from = step.inputs[i].as<TensorDict>();
-    for (auto& [name, tensor] : to.batches[i].as<TensorDict>()) {
-      if (tensor.defined()) tensor.copy_(from.at(name), /*non_blocking=*/true);
-    }
+    overwrite(to.batches[i], step.inputs[i]);
     to.items[i].fill_(step.items[i]);
     to.weights[i].fill_(step.items[i]);
   }

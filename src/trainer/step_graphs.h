@@ -12,8 +12,8 @@
 //
 // The first steps run without a graph, because the optimizer makes its moments in them, and
 // libraries their workspaces. A shape gets a graph when it occurs again. If a graph no longer fits
-// the model or the optimizer, its step is recorded again. If a step cannot be recorded, the run
-// logs the reason once and continues without graphs.
+// the model or the optimizer, a step runs without a graph, and a later one is recorded. If a step
+// cannot be recorded, the run logs the reason once and continues without graphs.
 //
 // If cuda_graph is not set, graphs must not change anything but the time. So rows are not padded. A
 // shape gets a graph when it has occurred many times in a row and the device has room for it. Only

@@ -1,0 +1,75 @@
+#include "data/repeated_batch.h"
+
+#include <torch/torch.h>
+
+#include <typeinfo>
+#include <utility>
+#include <vector>
+
+#include "hasten/base/text.h"
+
+namespace hasten {
+namespace {
+
+// True for the types of batches whose values are all in tensors.
+bool consists_of_tensors(const std::type_info& batch) {
+  return batch == typeid(TensorDict) || batch == typeid(at::Tensor) ||
+         batch == typeid(std::pair<at::Tensor, at::Tensor>) ||
+         batch == typeid(std::vector<at::Tensor>) ||
+         batch == typeid(torch::data::Example<at::Tensor, at::Tensor>) ||
+         batch == typeid(torch::data::Example<at::Tensor, torch::data::example::NoTarget>);
+}
+
+std::vector<at::Tensor*> tensors_in(AnyBatch& batch) {
+  std::vector<at::Tensor*> all;
+  for_each_tensor(batch, [&](at::Tensor& tensor) { all.push_back(&tensor); });
+  return all;
+}
+
+std::string shape_text(const at::Tensor& tensor) {
+  if (!tensor.defined()) return "no tensor";
+  return c10::str(c10::toString(tensor.scalar_type()), tensor.sizes(), " on ", tensor.device());
+}
+
+}  // namespace
+
+std::string unrepeatable_batch(AnyBatch batch) {
+  if (!consists_of_tensors(batch.type())) {
+    return str("batches of the type ", c10::demangle(batch.type().name()),
+               ", which may have numbers of the host");
+  }
+  // copy_() replaces the memory of such a tensor, which a graph would not notice.
+  for (const at::Tensor* const tensor : tensors_in(batch)) {
+    if (tensor->defined() && (tensor->layout() != at::kStrided || tensor->is_nested()))
+      return "batches with a sparse or nested tensor";
+  }
+  return "";
+}
+
+std::string batch_shape(AnyBatch batch) {
+  std::string shape;
+  if (const TensorDict* const columns = batch.get_if<TensorDict>()) {
+    for (const auto& [name, tensor] : *columns) shape += name + " " + shape_text(tensor) + "; ";
+    return shape;
+  }
+  for (const at::Tensor* const tensor : tensors_in(batch)) shape += shape_text(*tensor) + "; ";
+  return shape + c10::demangle(batch.type().name());
+}
+
+AnyBatch with_own_memory(const AnyBatch& batch) {
+  AnyBatch made = batch.copy();
+  for (at::Tensor* const tensor : tensors_in(made)) {
+    if (tensor->defined()) *tensor = tensor->clone();
+  }
+  return made;
+}
+
+void overwrite(AnyBatch to, AnyBatch from) {
+  const torch::NoGradGuard no_grad;
+  const std::vector<at::Tensor*> targets = tensors_in(to), sources = tensors_in(from);
+  for (std::size_t i = 0; i < targets.size(); ++i) {
+    if (targets[i]->defined()) targets[i]->copy_(*sources[i], /*non_blocking=*/true);
+  }
+}
+
+}  // namespace hasten

@@ -1,0 +1,33 @@
+// File: data/repeated_batch.h (internal)
+// Batches of a step that a device graph repeats. The graph reads the memory of the batch that was
+// recorded, so each later batch of the same shape is copied into that memory.
+//
+//   if (const std::string reason = unrepeatable_batch(batch); !reason.empty()) return stop(reason);
+//   const std::string shape = batch_shape(batch);
+//   AnyBatch recorded = with_own_memory(batch);
+//   overwrite(recorded, next_batch_of_this_shape);
+//
+// Throws nothing. Thread rule: that of the batches.
+#pragma once
+
+#include <string>
+
+#include "hasten/data/any_batch.h"
+
+namespace hasten {
+
+// Returns why a graph cannot repeat a step with this batch, or an empty string if it can. All
+// values of the batch must be in tensors whose memory can be overwritten.
+std::string unrepeatable_batch(AnyBatch batch);
+
+// Returns a text that is equal for two batches if a graph of one can repeat the step of the other:
+// the names, types, sizes and devices of the tensors.
+std::string batch_shape(AnyBatch batch);
+
+// Returns a copy of the batch in memory that no other tensor uses.
+AnyBatch with_own_memory(const AnyBatch& batch);
+
+// Copies the tensors of `from` into those of `to`, which has the same shape.
+void overwrite(AnyBatch to, AnyBatch from);
+
+}  // namespace hasten
