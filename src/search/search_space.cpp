@@ -118,11 +118,15 @@ config::Value random_value(const SearchDimension& dimension, std::uint64_t rando
 std::string to_text(const SearchDimension& dimension) {
   std::vector<std::string> values;
   for (const config::Value& choice : dimension.choices) values.push_back(config::to_text(choice));
-  if (has_range(dimension.kind)) values = {str(dimension.low), str(dimension.high)};
+  // A double is shown as 1e+05, which is not a whole number in a file.
+  const auto bound = [&](double value) {
+    return is_integer(dimension.kind) ? str(static_cast<std::int64_t>(value)) : str(value);
+  };
+  if (has_range(dimension.kind)) values = {bound(dimension.low), bound(dimension.high)};
   const bool shows_step =
       dimension.step != 0 && !(is_integer(dimension.kind) && dimension.step == 1);
   return str("{", name_of(dimension.kind), ": [", join(values, ", "), "]",
-             shows_step ? str(", step: ", dimension.step) : "", "}");
+             shows_step ? ", step: " + bound(dimension.step) : "", "}");
 }
 
 SearchSpace& SearchSpace::uniform(std::string name, double low, double high, double step) {

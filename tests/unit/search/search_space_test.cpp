@@ -136,14 +136,16 @@ TEST_CASE("search space: a file is read") {
                         "warmup_ratio: {uniform: [0, 0.2], step: 0.05}\n"
                         "num_train_epochs:\n  int: [1, 4]\n"
                         "gradient_accumulation_steps: {log_int: [1, 16]}\n"
-                        "max_steps: {choice: [100000, no]}\n");
+                        "max_steps: {choice: [100000, no]}\n"
+                        "warmup_steps: {int: [0, 200000], step: 100000}\n");
   const SearchSpace space = read_search_space(file.string());
-  REQUIRE(space.dimensions().size() == 5);
+  REQUIRE(space.dimensions().size() == 6);
   CHECK(to_text(space.dimensions()[0]) == "{log_uniform: [1e-05, 0.001]}");
   CHECK(to_text(space.dimensions()[1]) == "{uniform: [0, 0.2], step: 0.05}");
   CHECK(to_text(space.dimensions()[2]) == "{int: [1, 4]}");
   CHECK(to_text(space.dimensions()[3]) == "{log_int: [1, 16]}");
   CHECK(to_text(space.dimensions()[4]) == "{choice: [100000, no]}");
+  CHECK(to_text(space.dimensions()[5]) == "{int: [0, 200000], step: 100000}");
   CHECK(space.dimensions()[4].place == file.string() + ":6");
   const auto json = folder.path() / "space.json";
   write_file_atomically(json, R"({"learning_rate": {"log_uniform": [1e-5, 1e-3]}})");
