@@ -121,7 +121,7 @@ TEST_CASE("file: a file of as many keys as it can have takes at most 16 MiB more
     const TemporaryFile file(name, text);
     const auto before = peak_memory_kib();
     const std::vector<config::Assignment> keys = config::read_file(file.path());
-    CHECK(peak_memory_kib() - before < (16 << 10) + 128);
+    CHECK(peak_memory_kib() - before < kMemoryPerByte * ((16 << 10) + 128));
     const auto lines = std::count(text.begin(), text.end(), '\n') + (text.back() == '\n' ? 0 : 1);
     CHECK(static_cast<long>(keys.size()) == lines);
     CHECK(ends_with(keys.back().origin.where, str(name, ":", lines)));
