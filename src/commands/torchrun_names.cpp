@@ -52,11 +52,21 @@ std::string hasten_name(std::string name) {
   return translate(kLongNames, name);
 }
 
-const std::array<NameGroup, 3>& synonyms() {
-  static const std::array<NameGroup, 3> groups = {
-      NameGroup{"num_machines", "nnodes"}, NameGroup{"num_processes", "nproc_per_node"},
-      NameGroup{"main_process_ip", "main_process_port", "rdzv_endpoint"}};
-  return groups;
+// If a source sets one of the stronger names, the weaker names of weaker sources do not count.
+struct Override {
+  NameGroup stronger;
+  NameGroup weaker;
+};
+
+const std::array<Override, 4>& overrides() {
+  static const NameGroup machines = {"num_machines", "nnodes"};
+  static const NameGroup processes = {"num_processes", "nproc_per_node"};
+  // An endpoint is an address with a port. A port alone leaves the address as it is.
+  static const std::array<Override, 4> all = {
+      Override{machines, machines}, Override{processes, processes},
+      Override{{"rdzv_endpoint"}, {"main_process_ip", "main_process_port"}},
+      Override{{"main_process_ip"}, {"rdzv_endpoint"}}};
+  return all;
 }
 
 bool includes(const NameGroup& words, const std::string& word) {
@@ -113,9 +123,9 @@ std::vector<Assignment> torchrun_variables(const Environment& environment) {
 
 void remove_overridden_synonyms(std::vector<Assignment>& weaker,
                                 const std::vector<Assignment>& stronger) {
-  for (const NameGroup& group : synonyms()) {
-    if (!sets_any_of(stronger, group)) continue;
-    std::erase_if(weaker, [&](const Assignment& each) { return includes(group, each.key); });
+  for (const Override& rule : overrides()) {
+    if (!sets_any_of(stronger, rule.stronger)) continue;
+    std::erase_if(weaker, [&](const Assignment& each) { return includes(rule.weaker, each.key); });
   }
 }
 

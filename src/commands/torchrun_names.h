@@ -21,8 +21,8 @@ std::string to_hasten_name(const std::string& word);
 // Returns the options of torchrun that variables set: PET_NNODES and so on.
 std::vector<Assignment> torchrun_variables(const Environment& environment);
 
-// Several names can set the same thing, such as nnodes and num_machines. If `stronger` has one of
-// these names, removes all of them from `weaker`.
+// Several names can set the same thing, such as nnodes and num_machines, or rdzv_endpoint and
+// main_process_ip. Removes from `weaker` the names of what `stronger` sets.
 void remove_overridden_synonyms(std::vector<Assignment>& weaker,
                                 const std::vector<Assignment>& stronger);
 

@@ -228,6 +228,11 @@ TEST_CASE("launch options: Kubeflow's variables are weaker than hasten's, strong
   CHECK(parse_words({"p"}, with(fixed, "HASTEN_MAX_RESTARTS", "7")).options.max_restarts == 7);
   CHECK(parse_words({"--num_machines", "3", "p"}, fixed).machines.max_count == 3);
   CHECK(parse_words({"--rdzv_endpoint", "g:1", "p"}, fixed).machines.host == "g");
+  const auto other_port = parse_words({"--main_process_port", "7", "p"}, fixed);
+  CHECK(other_port.machines.host == "h");
+  CHECK(other_port.machines.port == 7);
+  CHECK(parse_words({"--main_process_ip", "g", "p"}, with(fixed, "PET_RDZV_ENDPOINT", "h:29501"))
+            .machines.host == "g");
   CHECK(parse_words({"-n", "6", "p"}, fixed).options.num_processes == 6);
   CHECK_FALSE(parse_words({"-n", "6", "p"}, fixed).options.nproc_per_node.has_value());
   // A configuration file is a weaker source and overrides nothing.
