@@ -206,11 +206,9 @@ LaunchConfiguration resolve_launch(const std::vector<config::Assignment>& flags,
     std::vector<std::vector<config::Assignment>> sources;
     for (const std::string& file : files.names) sources.push_back(config::read_file(file));
     config::remove_accelerate_keys(table, sources, run.notices);
-    auto torchrun = config::torchrun_variables(environment);
-    for (const auto& stronger : {variables, flags})
-      config::remove_overridden_synonyms(torchrun, stronger);
-    for (auto& file : sources) config::remove_overridden_synonyms(file, torchrun);
-    for (auto& source : {torchrun, variables, flags}) sources.push_back(source);
+    for (const auto& source : {config::torchrun_variables(environment), variables, flags})
+      sources.push_back(source);
+    config::remove_overridden_synonyms(sources);
     bool counted = false;
     for (auto& source : sources) counted |= config::resolve_process_count(source);
     config::resolve(table, sources, run.notices);

@@ -78,6 +78,13 @@ bool sets_any_of(const std::vector<Assignment>& source, const NameGroup& group) 
                      [&](const Assignment& each) { return includes(group, each.key); });
 }
 
+void remove_overridden(std::vector<Assignment>& weaker, const std::vector<Assignment>& stronger) {
+  for (const Override& rule : overrides()) {
+    if (!sets_any_of(stronger, rule.stronger)) continue;
+    std::erase_if(weaker, [&](const Assignment& each) { return includes(rule.weaker, each.key); });
+  }
+}
+
 std::int64_t cpus() { return std::max<std::int64_t>(1, std::thread::hardware_concurrency()); }
 
 std::int64_t process_count_for(const std::string& word, const Origin& origin) {
@@ -121,11 +128,11 @@ std::vector<Assignment> torchrun_variables(const Environment& environment) {
   return assignments;
 }
 
-void remove_overridden_synonyms(std::vector<Assignment>& weaker,
-                                const std::vector<Assignment>& stronger) {
-  for (const Override& rule : overrides()) {
-    if (!sets_any_of(stronger, rule.stronger)) continue;
-    std::erase_if(weaker, [&](const Assignment& each) { return includes(rule.weaker, each.key); });
+void remove_overridden_synonyms(std::vector<std::vector<Assignment>>& sources) {
+  // Begins with the strongest source, so that a name that is removed overrides nothing itself.
+  for (std::size_t weaker = sources.size(); weaker-- > 0;) {
+    for (std::size_t stronger = weaker + 1; stronger < sources.size(); ++stronger)
+      remove_overridden(sources[weaker], sources[stronger]);
   }
 }
 

@@ -22,9 +22,9 @@ std::string to_hasten_name(const std::string& word);
 std::vector<Assignment> torchrun_variables(const Environment& environment);
 
 // Several names can set the same thing, such as nnodes and num_machines, or rdzv_endpoint and
-// main_process_ip. Removes from `weaker` the names of what `stronger` sets.
-void remove_overridden_synonyms(std::vector<Assignment>& weaker,
-                                const std::vector<Assignment>& stronger);
+// main_process_ip. Removes from each source the names of what a stronger source sets. The sources
+// are in order, weakest first; contradictions within one source remain.
+void remove_overridden_synonyms(std::vector<std::vector<Assignment>>& sources);
 
 // Replaces gpu, cpu or auto as the value of nproc_per_node by the number of processes that fits
 // this machine. Returns true if it has replaced a value.

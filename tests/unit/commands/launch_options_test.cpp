@@ -261,4 +261,55 @@ TEST_CASE("launch options: Kubeflow's variables are weaker than hasten's, strong
   CHECK(!refusal({"p"}, with(fixed, "PET_NODE_RANK", "2")).empty());
 }
 
+TEST_CASE("launch options: a stronger source overrides a different name of the same thing") {
+  const config::Environment token = {{"HASTEN_JOB_TOKEN", "0123456789abcdef0123456789abcdef"}};
+  const auto with = [&](const std::string& name, const std::string& value) {
+    config::Environment environment = token;
+    environment[name] = value;
+    return environment;
+  };
+  const TemporaryDirectory folder;
+  const auto write = [&](const std::string& name, const std::string& text) {
+    const std::string file = (folder.path() / name).string();
+    write_file_atomically(file, text);
+    return file;
+  };
+  // A flag or a variable overrides a file.
+  const std::string single =
+      write("single.yaml", "num_machines: 1\nnum_processes: 1\nmachine_rank: 0\n");
+  const auto run = parse_words({"--config_file", single, "--nproc_per_node", "4", "p"});
+  CHECK(run.options.nproc_per_node == 4);
+  CHECK_FALSE(run.options.num_processes.has_value());
+  const auto elastic = parse_words({"--config_file", single, "--nnodes", "2:4", "--rdzv_endpoint",
+                                    "g:1", "--nproc_per_node", "8", "p"},
+                                   token);
+  CHECK(elastic.machines.max_count == 4);
+  CHECK_FALSE(elastic.options.num_machines.has_value());
+  CHECK(parse_words({"--config_file", single, "p"}, {{"HASTEN_NPROC_PER_NODE", "4"}})
+            .options.nproc_per_node == 4);
+  const std::string several =
+      write("several.yaml", "num_machines: 2\nmachine_rank: 1\nmain_process_ip: h\n");
+  CHECK(
+      parse_words({"--config_file", several, "--rdzv_endpoint", "g:1", "p"}, token).machines.host ==
+      "g");
+  const auto other_port =
+      parse_words({"--config_file", several, "p"}, with("PET_MASTER_PORT", "7"));
+  CHECK(other_port.machines.host == "h");
+  CHECK(other_port.machines.port == 7);
+  // A flag overrides a variable, and a later file an earlier one.
+  CHECK(parse_words({"--nproc_per_node", "4", "p"}, {{"HASTEN_NUM_PROCESSES", "1"}})
+            .options.nproc_per_node == 4);
+  const std::string later = write("later.yaml", "nnodes: '1'\nmachine_rank: 0\n");
+  CHECK_FALSE(parse_words({"--config_file", several + "," + later, "p"}).machines.has_several());
+  // Within one source, names that contradict each other are an error.
+  CHECK(refusal({"--num_machines", "2", "--nnodes", "3", "--rdzv_endpoint", "g:1", "p"}, token)
+            .find("num_machines is 2, but nnodes is 3") == 0);
+  CHECK(refusal({"--num_processes", "3", "--nproc_per_node", "2", "p"})
+            .find("num_processes is 3, but nproc_per_node is 2") == 0);
+  const std::string wrong = write("wrong.yaml", "num_processes: 3\nnproc_per_node: 2\n");
+  CHECK(
+      refusal({"--config_file", wrong, "p"}).find("num_processes is 3, but nproc_per_node is 2") ==
+      0);
+}
+
 }  // namespace commands_launch_options_test
