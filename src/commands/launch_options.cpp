@@ -114,6 +114,24 @@ void check_counted(bool counted, const LaunchOptions& options) {
        .hint = "set --nproc_per_node to a number"});
 }
 
+// Removes a file's machine_rank if a flag or a variable chooses a rendezvous that assigns ranks.
+// `hasten config` and `accelerate config` write machine_rank: 0 into the file of a single machine,
+// and with this rank every machine of the job would serve the others.
+void remove_rank_of_file(config::OptionTable& table, const LaunchOptions& options) {
+  using Source = config::Origin::Source;
+  const auto source_of = [&](const char* name) { return table.find(name)->origin.source; };
+  const auto is_chosen = [&](const char* name) {
+    return source_of(name) == Source::flag || source_of(name) == Source::environment;
+  };
+  const bool assigns_ranks = options.rdzv_backend && is_chosen("rdzv_backend")
+                                 ? *options.rdzv_backend == RendezvousBackend::c10d
+                                 : !options.rdzv_endpoint.empty() && is_chosen("rdzv_endpoint");
+  if (!assigns_ranks || source_of("machine_rank") != Source::file) return;
+  config::Option& rank = *table.find("machine_rank");
+  rank.set(rank.default_value);
+  rank.origin = {};
+}
+
 struct LaunchFiles {
   std::vector<std::string> names;
   bool found = false;  // the file was found by default, not named by the user
@@ -212,6 +230,7 @@ LaunchConfiguration resolve_launch(const std::vector<config::Assignment>& flags,
     bool counted = false;
     for (auto& source : sources) counted |= config::resolve_process_count(source);
     config::resolve(table, sources, run.notices);
+    remove_rank_of_file(table, run.options);
     check_counted(counted, run.options);
     config::check_limits(table);
     config::check_status(table, run.notices);

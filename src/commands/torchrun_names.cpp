@@ -61,10 +61,11 @@ struct Override {
 const std::array<Override, 4>& overrides() {
   static const NameGroup machines = {"num_machines", "nnodes"};
   static const NameGroup processes = {"num_processes", "nproc_per_node"};
-  // An endpoint is an address with a port. A port alone leaves the address as it is.
+  // An endpoint is an address with a port, and implies the backend c10d. A port alone leaves the
+  // address as it is.
   static const std::array<Override, 4> all = {
       Override{machines, machines}, Override{processes, processes},
-      Override{{"rdzv_endpoint"}, {"main_process_ip", "main_process_port"}},
+      Override{{"rdzv_endpoint"}, {"main_process_ip", "main_process_port", "rdzv_backend"}},
       Override{{"main_process_ip"}, {"rdzv_endpoint"}}};
   return all;
 }

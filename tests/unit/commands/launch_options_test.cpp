@@ -312,4 +312,31 @@ TEST_CASE("launch options: a stronger source overrides a different name of the s
       0);
 }
 
+TEST_CASE("launch options: a file's machine_rank does not count if ranks are assigned") {
+  const std::string token = "0123456789abcdef0123456789abcdef";
+  const config::Environment plain = {{"HASTEN_JOB_TOKEN", token}};
+  const TemporaryDirectory folder;
+  const std::string file = (folder.path() / "launch.yaml").string();
+  // These are keys of each file that Accelerate writes for a single machine.
+  write_file_atomically(file, "num_machines: 1\nmachine_rank: 0\nrdzv_backend: static\n");
+  const auto rank_of = [&](std::vector<std::string> words, const config::Environment& environment) {
+    words.insert(words.begin(), {"--config_file", file});
+    words.emplace_back("p");
+    return parse_words(words, environment).machines.rank;
+  };
+  const std::vector<std::string> endpoint = {"--num_machines", "2", "--rdzv_endpoint", "g:1"};
+  CHECK(rank_of(endpoint, plain) == -1);
+  CHECK(rank_of({"--nnodes", "2:4", "--rdzv_endpoint", "g:1"}, plain) == -1);
+  CHECK(rank_of({"--nnodes", "2", "--master_addr", "g", "--rdzv_backend", "c10d"}, plain) == -1);
+  CHECK(rank_of({},
+                {{"HASTEN_JOB_TOKEN", token}, {"PET_NNODES", "2"}, {"PET_RDZV_ENDPOINT", "g:1"}}) ==
+        -1);
+  // A rank of a flag or a variable counts, and so does the file's rank if ranks are not assigned.
+  CHECK(rank_of(endpoint, {{"HASTEN_JOB_TOKEN", token}, {"HASTEN_MACHINE_RANK", "1"}}) == 1);
+  CHECK(rank_of({"--nnodes", "2", "--rdzv_endpoint", "g:1", "--node_rank", "1"}, plain) == 1);
+  CHECK(rank_of({"--nnodes", "2", "--rdzv_endpoint", "g:1", "--rdzv_backend", "static"}, plain) ==
+        0);
+  CHECK(rank_of({"--nnodes", "2", "--master_addr", "g"}, plain) == 0);
+}
+
 }  // namespace commands_launch_options_test
