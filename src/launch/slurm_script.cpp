@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <variant>
 
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
+#include "options/value.h"
 
 namespace hasten {
 namespace {
@@ -90,9 +90,7 @@ bool is_set_by_script(const std::string& name) {
 // True if the launchers need no flag for the value. A flag that gives the default overrides a
 // HASTEN_ variable, which the launchers inherit.
 bool is_implied(const config::ResolvedValue& value) {
-  const bool is_from_flag = value.origin.source == config::Origin::Source::flag &&
-                            !std::holds_alternative<std::monostate>(value.value);
-  return value.value == value.default_value && !is_from_flag;
+  return value.value == value.default_value && value.origin.source != config::Origin::Source::flag;
 }
 
 }  // namespace
@@ -125,7 +123,7 @@ SlurmScript slurm_script(const LaunchConfiguration& run, const std::string& hast
   for (const config::ResolvedValue& value : run.values) {
     if (is_set_by_script(value.name) || is_implied(value)) continue;
     script.options.push_back("--" + value.name);
-    script.options.push_back(config::to_text(value.value));
+    script.options.push_back(config::flag_word(value.value));
   }
   return script;
 }

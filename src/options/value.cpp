@@ -102,6 +102,10 @@ std::string to_text(const Value& value) {
   return text.empty() ? "unset" : text;
 }
 
+std::string flag_word(const Value& value) {
+  return std::holds_alternative<std::monostate>(value) ? "none" : plain_text(value);
+}
+
 std::string yaml_scalar(const std::string& text) {
   if (needs_no_quotes(text)) return text;
   const bool simple = std::all_of(text.begin(), text.end(), [](unsigned char letter) {

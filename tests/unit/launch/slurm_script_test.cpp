@@ -120,6 +120,18 @@ TEST_CASE("Slurm script: a flag overrides a variable in the launchers, too") {
   const LaunchConfiguration run = parse_launch(words, {{"HASTEN_MAX_RESTARTS", "3"}});
   const std::string text = to_text(slurm_script(run, "hasten"));
   CHECK(text.find(" --max_restarts 0 ") != std::string::npos);
+  const LaunchConfiguration empty =
+      parse_launch({"--slurm", "--log_dir", "", "--rdzv_conf=", "--num_cpu_threads_per_process",
+                    "none", "train"},
+                   {{"HASTEN_LOG_DIR", "/l"},
+                    {"HASTEN_RDZV_CONF", "join_timeout=5"},
+                    {"HASTEN_NUM_CPU_THREADS_PER_PROCESS", "8"}});
+  const std::string with_empty = to_text(slurm_script(empty, "hasten"));
+  for (const char* option :
+       {" --log_dir '' ", " --rdzv_conf '' ", " --num_cpu_threads_per_process none "}) {
+    CAPTURE(option);
+    CHECK(with_empty.find(option) != std::string::npos);
+  }
 }
 
 TEST_CASE("Slurm script: values that would break one of Slurm's lines are refused") {
