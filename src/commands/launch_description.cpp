@@ -132,7 +132,8 @@ void describe(config::OptionTable& table, LaunchOptions& options) {
     "Restarts by max_restarts do so in any case.");
   d("grace_period", &LaunchOptions::grace_period,
     "Wait this many seconds after a stop signal before processes are killed.")
-      .at_least(0);
+      .at_least(0)
+      .at_most(1e7);
   d.group("Output");
   d("log_dir", &LaunchOptions::log_dir,
     "Write the output of each attempt and process to this folder.");

@@ -50,6 +50,7 @@ done <<'END_OF_LINES'
 |--rdzv_conf join_timeot=5|join_timeout
 |--max_restarts -1|max_restarts
 |--grace_period x|grace_period
+|--grace_period 1e10|grace_period
 |--gpu_ids 0,0|each number once
 |--gpu_ids 0 --use_cpu|gpu_ids
 |--local_ranks_filter a|local_ranks_filter
