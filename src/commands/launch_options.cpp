@@ -32,6 +32,9 @@ void check_numbers(const std::string& option, const std::string& text) {
     const bool is_number = !word.empty() && word.size() <= 6 &&
                            word.find_first_not_of("0123456789") == std::string::npos;
     if (!is_number) throw_invalid("numbers separated by commas, such as 0,1");
+    // The launcher compares these numbers as texts.
+    if (word.size() > 1 && word.front() == '0')
+      throw_invalid("numbers without leading zeros, such as 0,1");
     if (!seen.insert(word).second) throw_invalid("each number once");
   }
 }

@@ -52,8 +52,10 @@ done <<'END_OF_LINES'
 |--grace_period x|grace_period
 |--grace_period 1e10|grace_period
 |--gpu_ids 0,0|each number once
+|--gpu_ids 0,00|leading zeros
 |--gpu_ids 0 --use_cpu|gpu_ids
 |--local_ranks_filter a|local_ranks_filter
+|--local_ranks_filter 01|leading zeros
 |--mixed_precision fp17|mixed_precision
 |--mixed_precision fp8|not supported
 |--use_fsdp|not supported
