@@ -261,6 +261,10 @@ void Link::end(const std::exception_ptr& error) {
 
 void Link::fail(const std::exception_ptr& error) {
   Lock lock(mutex_);
+  end_and_notify(lock, error);
+}
+
+void Link::end_and_notify(Lock& lock, const std::exception_ptr& error) {
   const bool ends = !error_ && is_same_process();
   end(error);
   lock.unlock();
@@ -281,9 +285,10 @@ void Link::cancel(const TransferOwner* owner) {
   was_announced |= std::erase_if(outgoing_, [&](const Outgoing& each) {
                      return belongs_to_owner(each.transfer);
                    }) > 0;
-  update_write_interest();
-  lock.unlock();
-  if (was_announced) fail(connection_error(rank_, "this rank has cancelled a message to it"));
+  // If the lock were released before the connection ends, another thread could send the next header
+  // as the rest of a message that was sent in part.
+  if (was_announced)
+    end_and_notify(lock, connection_error(rank_, "this rank has cancelled a message to it"));
 }
 
 }  // namespace hasten

@@ -128,6 +128,8 @@ class Link {
   void update_write_interest();
   bool is_same_process() const;
   void end(const std::exception_ptr& error);
+  // Ends the connection, releases the lock and calls on_failed().
+  void end_and_notify(Lock& lock, const std::exception_ptr& error);
 
   const int rank_;
   const std::unique_ptr<rendezvous::ByteStream> stream_;

@@ -264,6 +264,24 @@ TEST_CASE("link: cancelling an encrypted message ends a TLS connection") {
   wait_until([&] { return receiver.failures == 4; });
 }
 
+TEST_CASE("link: a cancelled message is removed and the connection ended in one step") {
+  Owner given_up, receiver;
+  auto bytes = pattern(4 << 20, 1);
+  std::vector<std::byte> room(bytes.size());
+  std::vector<bool> changes;
+  LinkPair pair;
+  pair.first.events.on_write_interest_changed = [&](int, bool wants) { changes.push_back(wants); };
+  pair.second.link->receive(transfer_of(room, receiver), 1);
+  pair.first.link->advance();  // reads that the memory is ready
+  pair.first.link->send(transfer_of(bytes, given_up), 1);
+  REQUIRE((changes == std::vector<bool>{true}));  // a part of the message is still to be sent
+  pair.first.link->cancel(&given_up);
+  // An open link would report that it has nothing more to send.
+  CHECK((changes == std::vector<bool>{true}));
+  CHECK_FALSE(pair.first.link->is_open());
+  CHECK(pair.first.failed == 1);
+}
+
 TEST_CASE("link: keys of TLS are replaced in the middle of messages") {
   Owner sender, receiver;
   auto bytes = pattern(3 << 20, 1);
