@@ -20,6 +20,7 @@
 #include "exec_torch.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
+#include "hasten/launch/slurm_script.h"
 #include "hasten/options/environment.h"
 #include "hasten/tpu/machine/installed_tpus.h"
 #include "launch/programs.h"
@@ -203,7 +204,8 @@ Facts network() {
 
 // Returns the first line that `program --version` prints within five seconds.
 std::string version_of(const std::string& program) {
-  const std::string command = "timeout 5 " + program + " --version 2>/dev/null </dev/null";
+  const std::string command =
+      "timeout 5 " + shell_word(program) + " --version 2>/dev/null </dev/null";
   const std::unique_ptr<std::FILE, int (*)(std::FILE*)> pipe(popen(command.c_str(), "r"), pclose);
   char line[256] = "";
   if (pipe == nullptr || std::fgets(line, sizeof line, pipe.get()) == nullptr) return "";

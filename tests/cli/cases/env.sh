@@ -11,6 +11,9 @@ mkdir -p other/lib; touch other/lib/libtorch_cpu.so; echo "__version__ = '9.8.7+
 LD_LIBRARY_PATH=$PWD/other/lib hasten env | sed -n '/^- libtorch/,/^- platform/p' | grep -v platform
 rm other/version.py; echo 9.8.6 >other/build-version
 LD_LIBRARY_PATH=$PWD/other/lib hasten env | sed -n '/^- libtorch/,/^- platform/p' | grep version
+echo '-- a launcher in a folder with a space'
+mkdir 'a b'; printf '#!/bin/sh\necho "mpirun $# $1"\n' >'a b/mpirun'; chmod +x 'a b/mpirun'
+PATH="$PWD/a b:$PATH" hasten env | grep mpirun
 echo '-- variables without secrets'
 RANK=3 NCCL_DEBUG=INFO OMP_NUM_THREADS=2 SLURM_JWT=no HASTEN_HUB_TOKEN=no OMPI_API_KEY=no hasten env | sed -n '/^- environment:/,/^- configuration:/p' | grep -v configuration
 echo '-- configuration files'
