@@ -28,13 +28,29 @@ std::int64_t padded_length(const DataCollatorWithPadding& options,
   return rounded_up(longest, options.pad_to_multiple_of);
 }
 
-// Returns int64 [rows, length]: in each row the values that `of(row)` returns, then `padding`.
-template <class Of>
-at::Tensor padded(std::size_t rows, std::int64_t length, std::int64_t padding, Of&& of) {
-  at::Tensor out = whole_numbers(rows, length, padding);
+using TokenColumn = std::span<const std::int32_t> TokenRow::*;
+
+bool any_row_has(std::span<const TokenRow> rows, TokenColumn column) {
+  return std::any_of(rows.begin(), rows.end(),
+                     [&](const TokenRow& row) { return !(row.*column).empty(); });
+}
+
+bool any_row_has_label(std::span<const TokenRow> rows) {
+  return std::any_of(rows.begin(), rows.end(),
+                     [](const TokenRow& row) { return row.label.defined(); });
+}
+
+// Pads a column with one value per token to int64 [rows, length].
+at::Tensor padded(const char* name, std::span<const TokenRow> rows, TokenColumn column,
+                  std::int64_t length, std::int64_t padding) {
+  at::Tensor out = whole_numbers(rows.size(), length, padding);
   std::int64_t* to = out.mutable_data_ptr<std::int64_t>();
-  for (std::size_t row = 0; row < rows; ++row, to += length) {
-    const auto values = of(row);
+  for (std::size_t row = 0; row < rows.size(); ++row, to += length) {
+    const auto values = rows[row].*column;
+    const std::size_t tokens = rows[row].input_ids.size();
+    if (values.size() != tokens) {
+      fail_collate(row, name, str(values.size(), " values"), str(tokens, ", one per token"));
+    }
     std::copy(values.begin(), values.end(), to);
   }
   return out;
@@ -94,20 +110,24 @@ TensorDict DataCollatorWithPadding::operator()(std::span<const TokenRow> rows) c
     lengths.push_back(static_cast<std::int64_t>(row.input_ids.size()));
   }
   const std::int64_t length = padded_length(*this, lengths);
-  const auto column = [&](std::span<const std::int32_t> TokenRow::*member, std::int64_t padding) {
-    return padded(rows.size(), length, padding, [&](std::size_t row) { return rows[row].*member; });
+  const auto column = [&](const char* name, TokenColumn member, std::int64_t padding) {
+    return padded(name, rows, member, length, padding);
   };
-  TensorDict batch = {{"input_ids", column(&TokenRow::input_ids, pad_token_id)},
+  TensorDict batch = {{"input_ids", column("input_ids", &TokenRow::input_ids, pad_token_id)},
                       {"attention_mask", mask_of(lengths, length)}};
-  if (!rows[0].token_type_ids.empty()) {
-    batch["token_type_ids"] = column(&TokenRow::token_type_ids, pad_token_type_id);
+  if (any_row_has(rows, &TokenRow::token_type_ids)) {
+    batch["token_type_ids"] =
+        column("token_type_ids", &TokenRow::token_type_ids, pad_token_type_id);
   }
-  if (!rows[0].token_labels.empty()) {
-    batch["labels"] = column(&TokenRow::token_labels, label_pad_token_id);
+  if (any_row_has(rows, &TokenRow::token_labels)) {
+    batch["labels"] = column("token_labels", &TokenRow::token_labels, label_pad_token_id);
   }
-  if (rows[0].label.defined()) {
+  if (any_row_has_label(rows)) {
     std::vector<at::Tensor> labels;
-    for (const TokenRow& row : rows) labels.push_back(row.label);
+    for (std::size_t row = 0; row < rows.size(); ++row) {
+      if (!rows[row].label.defined()) fail_collate(row, "label", "none", "one, as in other rows");
+      labels.push_back(rows[row].label);
+    }
     batch["labels"] = stacked(labels, "labels");
   }
   return batch;

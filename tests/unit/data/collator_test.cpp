@@ -81,6 +81,33 @@ TEST_CASE("collator: labels of tokens are padded with -100") {
   CHECK_FALSE(batch.contains("token_type_ids"));
 }
 
+TEST_CASE("collator: types and labels of tokens that do not fit the ids are refused") {
+  const Ids ids = {5, 6}, longer(4000, 1), shorter = {1};
+  const auto error = [](std::vector<TokenRow> rows) {
+    return error_of([&] { DataCollatorWithPadding{}(rows); });
+  };
+  const TokenRow plain{.input_ids = ids, .token_type_ids = {}, .token_labels = {}, .label = {}};
+  TokenRow row = plain;
+  row.token_labels = longer;
+  CHECK(contains(error({row, plain}), "data.collate"));
+  CHECK(contains(error({row, plain}),
+                 "row 0, column \"token_labels\": got 4000 values, expected 2, one per token"));
+  row.token_labels = shorter;
+  CHECK(contains(error({row}), "token_labels\": got 1 values, expected 2, one per token"));
+  row.token_labels = ids;
+  CHECK(error({row}) == "none");
+  CHECK(contains(error({plain, row}), "row 0, column \"token_labels\": got 0 values"));
+  row = plain;
+  row.token_type_ids = longer;
+  CHECK(contains(error({plain, row}), "row 0, column \"token_type_ids\": got 0 values"));
+  CHECK(contains(error({row}), "token_type_ids\": got 4000 values"));
+  row = plain;
+  row.label = at::ones({}, at::kLong);
+  CHECK(error({row, row}) == "none");
+  CHECK(contains(error({plain, row}), "row 0, column \"label\": got none"));
+  CHECK(contains(error({row, plain}), "row 1, column \"label\": got none"));
+}
+
 TEST_CASE("collator: rows of tensors are padded likewise, and other columns are stacked") {
   const std::vector<TensorDict> rows = {{{"input_ids", row_of({5, 6, 7})},
                                          {"attention_mask", row_of({1, 1, 0})},
