@@ -110,6 +110,8 @@ void mask_tokens(const DataCollatorForLanguageModeling& options, const MaskedRow
 void mask_batch(const DataCollatorForLanguageModeling& options, TensorDict& batch,
                 std::span<const RowContext> contexts) {
   at::Tensor ids = batch.at("input_ids");
+  if (static_cast<std::int64_t>(contexts.size()) != ids.size(0))
+    fail_masking("contexts", str(contexts.size()), str(ids.size(0), ", one for each row"));
   at::Tensor labels = at::full_like(ids, kIgnoredLabel);
   const std::int64_t length = ids.size(1);
   const auto column = [&](const char* name) -> const std::int64_t* {

@@ -4,6 +4,7 @@
 #include <doctest/doctest.h>
 
 #include <map>
+#include <string>
 
 #include "hasten/data/column_dataset.h"
 #include "hasten/data/loader.h"
@@ -180,6 +181,19 @@ TEST_CASE("language modelling: word_ids and special_tokens_mask of the rows take
   CHECK(
       at::equal(batch.at("labels"), row({2, -100, 11, -100, -100, -100, -100, -100}).view({2, 4})));
   CHECK(at::equal(batch.at("input_ids"), row({4, 10, 4, 3, 2, 3, 0, 0}).view({2, 4})));
+}
+
+TEST_CASE("language modelling: a masked batch needs one context for each row") {
+  const TokenDataset dataset = texts(2, 5);
+  const std::vector<TokenRow> rows = {dataset.get(0), dataset.get(1)};
+  for (const std::size_t count : {1u, 2u, 3u}) {
+    CAPTURE(count);
+    const std::vector<RowContext> contexts(count);
+    const std::string error =
+        error_of([&] { masked()(std::span<const TokenRow>(rows), contexts); });
+    CHECK((error == "none") == (count == rows.size()));
+    if (count != rows.size()) CHECK(contains(error, "expected 2, one for each row"));
+  }
 }
 
 TEST_CASE("language modelling: unusable options are refused") {
