@@ -32,6 +32,8 @@ std::size_t padded_length(std::span<const Encoding> rows, const PadOptions& opti
   return multiple == 0 ? length : (length + multiple - 1) / multiple * multiple;
 }
 
+bool has_offsets(const Encoding& row) { return !row.offsets.empty() || !row.word_ids.empty(); }
+
 template <class T>
 void pad_one(std::vector<T>& values, std::size_t length, const T& value, Side side) {
   values.insert(side == Side::right ? values.end() : values.begin(), length - values.size(), value);
@@ -43,14 +45,16 @@ void pad(std::span<Encoding> rows, const PadOptions& options) {
   check(options);
   const std::size_t length = padded_length(rows, options);
   const Side side = options.side.value_or(Side::right);
+  const bool batch_has_offsets = std::any_of(rows.begin(), rows.end(), has_offsets);
   for (Encoding& row : rows) {
     if (row.size() >= length) continue;
-    const bool has_offsets = !row.offsets.empty() || !row.word_ids.empty();
+    // A row without tokens does not show whether offsets were requested, but the other rows do.
+    const bool with_offsets = row.size() == 0 ? batch_has_offsets : has_offsets(row);
     pad_one(row.input_ids, length, options.pad_id.value_or(0), side);
     pad_one(row.token_type_ids, length, options.pad_type_id, side);
     pad_one(row.attention_mask, length, 0, side);
     pad_one(row.special_tokens_mask, length, 1, side);
-    if (!has_offsets) continue;
+    if (!with_offsets) continue;
     pad_one(row.offsets, length, {0, 0}, side);
     pad_one(row.word_ids, length, -1, side);
   }

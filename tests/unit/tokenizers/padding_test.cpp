@@ -64,6 +64,18 @@ TEST_CASE("offsets and word ids are padded if they exist") {
   CHECK(padded[1].word_ids == Ids{0, -1});
 }
 
+TEST_CASE("a row without tokens gets offsets and word ids if other rows have them") {
+  for (const Side side : {Side::left, Side::right}) {
+    std::vector<Encoding> padded = {row({}), row({8})};
+    padded[1].offsets = {{0, 4}};
+    padded[1].word_ids = {0};
+    pad(padded, {.length = 2, .side = side});
+    CHECK(padded[0].offsets == decltype(padded[0].offsets){{0, 0}, {0, 0}});
+    CHECK(padded[0].word_ids == Ids{-1, -1});
+    CHECK(padded[1].offsets.size() == 2);
+  }
+}
+
 TEST_CASE("no rows and empty rows stay unchanged") {
   pad({});
   std::vector<Encoding> empty(2);
