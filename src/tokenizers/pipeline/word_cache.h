@@ -42,14 +42,17 @@ class WordCache {
     return false;
   }
 
-  // `word` must have 1 to kMaxWordBytes bytes and must not be known yet.
+  // `word` must have 1 to kMaxWordBytes bytes and must not be known yet. If it throws, the word is
+  // not known.
   void insert(std::string_view word, std::uint64_t hash, std::span<const WordPart> parts) {
     if (count_ == kMaxWords || parts_.size() > kMaxParts) clear();
     if (2 * (count_ + 1) > slots_.size()) grow();
-    place({hash, static_cast<std::uint32_t>(bytes_.size()), static_cast<std::uint32_t>(word.size()),
-           static_cast<std::uint32_t>(parts_.size()), static_cast<std::uint32_t>(parts.size())});
+    const Slot slot{
+        hash, static_cast<std::uint32_t>(bytes_.size()), static_cast<std::uint32_t>(word.size()),
+        static_cast<std::uint32_t>(parts_.size()), static_cast<std::uint32_t>(parts.size())};
     bytes_ += word;
     parts_.insert(parts_.end(), parts.begin(), parts.end());
+    place(slot);  // last, so that no slot refers to a word that found no memory
     ++count_;
   }
 

@@ -4,9 +4,12 @@
 #include <malloc.h>
 
 #include <functional>
+#include <new>
+#include <span>
 #include <thread>
 
 #include "hasten/base/error.h"
+#include "slowdown.h"
 #include "small_tokenizer.h"
 #include "tokenizers/pipeline/word_cache.h"
 
@@ -335,6 +338,23 @@ TEST_CASE("the buffers of a long text are freed, and a full word cache starts ov
   CHECK(cache.find("39999", tokenizers::hash_bytes("39999"), known));
   CHECK(known.size() == 8);
   CHECK(!cache.find("0", tokenizers::hash_bytes("0"), known));
+}
+
+TEST_CASE("the word cache does not know a word that found no memory") {
+  if (kSlowdown > 1) return;  // sanitizers end the process instead of throwing std::bad_alloc
+  tokenizers::WordCache cache;
+  const std::vector<tokenizers::WordPart> parts(2, tokenizers::WordPart{1, 0, 1});
+  const std::uint64_t hash = tokenizers::hash_bytes("hello");
+  // More than the address space can hold, so that no part is read. The compiler must not know it.
+  volatile std::size_t too_many = std::size_t{1} << 50;
+  const std::span<const tokenizers::WordPart> endless(parts.data(), too_many);
+  CHECK_THROWS_AS(cache.insert("hello", hash, endless), std::bad_alloc);
+  std::span<const tokenizers::WordPart> known;
+  CHECK(!cache.find("hello", hash, known));
+  cache.insert("hello", hash, parts);
+  REQUIRE(cache.find("hello", hash, known));
+  CHECK(known.size() == 2);
+  CHECK(known[1].id == 1);
 }
 
 TEST_CASE("an unknown character without an unknown token is an error if the model needs one") {
