@@ -1,8 +1,11 @@
 // Makes the batches of a pass: the rows of each batch, and the producers that make batches ahead.
 #include <algorithm>
 #include <exception>
+#include <memory>
+#include <mutex>
 #include <numeric>
 #include <utility>
+#include <vector>
 
 #include "data/batch_error.h"
 #include "data/loader_impl.h"
@@ -52,12 +55,10 @@ std::int64_t LoaderCore::Impl::rows_of_step(std::int64_t number) {
   }
 }
 
-// Returns a process's rows of a step if the rows of an optimizer step are divided by cost. The
-// first step of this pass is the first of an optimizer step.
-LoaderCore::Impl::PartRows LoaderCore::Impl::rebalanced_rows(std::int64_t number,
-                                                             std::int64_t of_rank) const {
-  const std::int64_t since = number - pass_start.batch, window = since / options.rebalance->steps,
-                     first = step_start(pass_start.batch + window * options.rebalance->steps),
+// Divides the rows of an optimizer step by cost. The first step of this pass is the first of an
+// optimizer step.
+std::vector<LoaderCore::Impl::PartRows> LoaderCore::Impl::divided_rows(std::int64_t window) const {
+  const std::int64_t first = step_start(pass_start.batch + window * options.rebalance->steps),
                      steps = std::min(options.rebalance->steps, steps_of(order.size() - first)),
                      count = std::min(steps * step_rows(), order.size() - first);
   std::vector<std::int64_t> scratch;
@@ -71,14 +72,38 @@ LoaderCore::Impl::PartRows LoaderCore::Impl::rebalanced_rows(std::int64_t number
     rows.push_back(order.slice(i % order.size(), 1, scratch).front());
   for (const std::int64_t row : rows)
     lengths.push_back(options.rebalance->lengths[static_cast<std::size_t>(row)]);
-  std::vector<std::int64_t> batch = rebalanced_batches(
-      places, lengths, world(),
-      steps)[static_cast<std::size_t>(since % options.rebalance->steps * world() + of_rank)];
-  const auto repeated = std::stable_partition(batch.begin(), batch.end(),
-                                              [&](std::int64_t place) { return place < count; });
-  PartRows part{.real = repeated - batch.begin()};
-  for (const std::int64_t place : batch) part.rows.push_back(rows[static_cast<std::size_t>(place)]);
-  return part;
+  std::vector<PartRows> parts;
+  for (std::vector<std::int64_t>& batch : rebalanced_batches(places, lengths, world(), steps)) {
+    const auto repeated = std::stable_partition(batch.begin(), batch.end(),
+                                                [&](std::int64_t place) { return place < count; });
+    PartRows& part = parts.emplace_back(PartRows{.rows = {}, .real = repeated - batch.begin()});
+    for (const std::int64_t place : batch)
+      part.rows.push_back(rows[static_cast<std::size_t>(place)]);
+  }
+  return parts;
+}
+
+// Worker threads make batches that follow each other, so each needs at most one division at once. A
+// division that is dropped too early is only computed again.
+std::shared_ptr<LoaderCore::Impl::Division> LoaderCore::Impl::division_of(std::int64_t window) {
+  const std::scoped_lock lock(divisions_mutex);
+  for (const auto& [of_window, division] : divisions) {
+    if (of_window == window) return division;
+  }
+  divisions.emplace_back(window, std::make_shared<Division>());
+  const auto most = static_cast<std::size_t>(std::max<std::int64_t>(1, options.num_workers));
+  if (divisions.size() > most) divisions.pop_front();
+  return divisions.back().second;
+}
+
+// Returns a process's rows of a step if the rows of an optimizer step are divided by cost.
+LoaderCore::Impl::PartRows LoaderCore::Impl::rebalanced_rows(std::int64_t number,
+                                                             std::int64_t of_rank) {
+  const std::int64_t since = number - pass_start.batch, steps = options.rebalance->steps;
+  const std::shared_ptr<Division> division = division_of(since / steps);
+  const std::scoped_lock lock(division->mutex);
+  if (division->parts.empty()) division->parts = divided_rows(since / steps);
+  return division->parts[static_cast<std::size_t>(since % steps * world() + of_rank)];
 }
 
 BatchResult LoaderCore::Impl::make_rebalanced(std::int64_t number, std::int64_t of_rank,
@@ -97,7 +122,7 @@ BatchResult LoaderCore::Impl::make_rebalanced(std::int64_t number, std::int64_t 
 }
 
 // Makes a process's part of a step. It runs on worker threads, for map datasets on several at once,
-// so it reads only members that a running pass does not change.
+// so it reads only members that a running pass does not change, and divisions.
 BatchResult LoaderCore::Impl::make_part(std::int64_t number, std::int64_t of_rank,
                                         std::int64_t rows_of_step) {
   if (options.rebalance && rows_of_step > 0) return make_rebalanced(number, of_rank, rows_of_step);

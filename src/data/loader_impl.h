@@ -10,10 +10,13 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <deque>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "data/batch_producer.h"
@@ -51,6 +54,20 @@ struct LoaderCore::Impl {
   // For map datasets, one past the last batch number of the pass: in this process, and in any.
   std::int64_t own_end = 0, end = 0;
   EpochOrder order;
+  // The rows of a process in a step whose rows are divided by cost.
+  struct PartRows {
+    std::vector<std::int64_t> rows;
+    std::int64_t real = 0;  // the first ones, which are not repeated
+  };
+  // The rows of an optimizer step: element step * world() + rank has those of a process in a step.
+  // The first thread that needs them divides them; until then, `parts` is empty.
+  struct Division {
+    std::mutex mutex;
+    std::vector<PartRows> parts;
+  };
+  // The latest divisions of this pass with the numbers of their optimizer steps, counted from 0.
+  std::mutex divisions_mutex;
+  std::deque<std::pair<std::int64_t, std::shared_ptr<Division>>> divisions;
   std::unique_ptr<BatchProducer> reader;    // in rank 0, if it reads for all: the steps
   std::unique_ptr<BatchProducer> producer;  // the batches of this process
   BatchResult current;
@@ -123,11 +140,9 @@ struct LoaderCore::Impl {
   std::unique_ptr<BatchProducer> receiving_producer();
   BatchContext context_of(std::int64_t number, std::int64_t of_rank) const;
   std::int64_t rows_of_step(std::int64_t number);
-  struct PartRows {
-    std::vector<std::int64_t> rows;
-    std::int64_t real = 0;  // the first ones, which are not repeated
-  };
-  PartRows rebalanced_rows(std::int64_t number, std::int64_t of_rank) const;
+  std::vector<PartRows> divided_rows(std::int64_t window) const;
+  std::shared_ptr<Division> division_of(std::int64_t window);
+  PartRows rebalanced_rows(std::int64_t number, std::int64_t of_rank);
   BatchResult make_rebalanced(std::int64_t number, std::int64_t of_rank, std::int64_t rows_of_step);
   BatchResult make_own_shard_batch(std::int64_t number);
   BatchResult make_part(std::int64_t number, std::int64_t of_rank, std::int64_t rows_of_step);

@@ -181,6 +181,7 @@ void LoaderCore::Impl::advance_to_next() {
 void LoaderCore::Impl::stop() {
   producer.reset();
   reader.reset();
+  divisions.clear();
   current = {};
   ahead = {};
   running = false;

@@ -4,7 +4,9 @@
 #include <limits>
 #include <numeric>
 #include <set>
+#include <unordered_set>
 
+#include "hasten/base/detail/mix_key.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
 
@@ -34,15 +36,14 @@ class GroupBalancer {
   // Returns the number of rows of each group.
   std::vector<std::int64_t> balance() {
     const std::size_t groups = counts_.size();
-    std::set<std::vector<std::int64_t>> seen;
+    std::unordered_set<std::uint64_t> seen;  // keys: the counts of all rounds take too much memory
     double best_spread = std::numeric_limits<double>::infinity();
     std::vector<std::int64_t> best = counts_;
     for (std::size_t i = 0; i < std::max(groups * 30, lengths_.size()); ++i) {
-      if (!seen.insert(counts_).second) break;
+      if (!seen.insert(key_).second) break;
       const std::vector<double> costs = costs_now();
-      const std::vector<std::size_t> active = active_by_cost(costs);
-      if (active.size() <= 1) break;
-      const std::size_t cheapest = active.front(), costliest = costliest_of(active, costs);
+      const auto [active, cheapest, costliest] = active_groups(costs);
+      if (active <= 1) break;
       const double spread = costs[costliest] - costs[cheapest];
       if (spread < best_spread) {
         best_spread = spread;
@@ -50,8 +51,7 @@ class GroupBalancer {
       }
       if (spread == 0) break;
       if (counts_[costliest] > 1) {
-        --counts_[costliest];
-        ++counts_[cheapest];
+        move_row(costliest, cheapest);
       } else {
         freeze_slot_of(costliest, costs);
       }
@@ -72,25 +72,37 @@ class GroupBalancer {
  private:
   std::vector<double> costs_now() const { return costs_of(counts_); }
 
-  // The groups that still change, the cheapest first.
-  std::vector<std::size_t> active_by_cost(const std::vector<double>& costs) const {
-    std::vector<std::size_t> active;
+  struct ActiveGroups {
+    std::size_t number = 0, cheapest = 0, costliest = 0;
+  };
+
+  // Returns the number of groups that still change, and the cheapest and the most expensive one of
+  // them; the first one if several have the same cost.
+  ActiveGroups active_groups(const std::vector<double>& costs) const {
+    ActiveGroups active;
     for (std::size_t i = 0; i < counts_.size(); ++i) {
-      if (!frozen_[i]) active.push_back(i);
+      if (frozen_[i]) continue;
+      if (active.number++ == 0) active.cheapest = active.costliest = i;
+      if (costs[i] < costs[active.cheapest]) active.cheapest = i;
+      if (costs[i] > costs[active.costliest]) active.costliest = i;
     }
-    std::stable_sort(active.begin(), active.end(),
-                     [&](std::size_t a, std::size_t b) { return costs[a] < costs[b]; });
     return active;
   }
 
-  // Returns the group with the highest cost; the first one if several have it.
-  static std::size_t costliest_of(const std::vector<std::size_t>& by_cost,
-                                  const std::vector<double>& costs) {
-    std::size_t costliest = by_cost.back();
-    for (const std::size_t group : by_cost) {
-      if (costs[group] == costs[costliest]) costliest = std::min(costliest, group);
-    }
-    return costliest;
+  void move_row(std::size_t from, std::size_t to) {
+    change_count(from, -1);
+    change_count(to, 1);
+  }
+
+  void change_count(std::size_t group, std::int64_t by) {
+    key_ -= key_of(group);
+    counts_[group] += by;
+    key_ += key_of(group);
+  }
+
+  // Returns a random number that depends only on the group and the number of its rows.
+  std::uint64_t key_of(std::size_t group) const {
+    return detail::mix_key(0, group, static_cast<std::uint64_t>(counts_[group]));
   }
 
   // A group of one row cannot become cheaper. The other groups of its micro-batch get rows until
@@ -124,14 +136,14 @@ class GroupBalancer {
         if (donor == counts_.size() || costs[i] < costs[donor]) donor = i;
       }
       if (donor == counts_.size()) return;
-      ++counts_[group];
-      --counts_[donor];
+      move_row(donor, group);
     }
   }
 
   std::vector<std::int64_t> lengths_;
   std::size_t world_;
   std::vector<std::int64_t> counts_;
+  std::uint64_t key_ = 0;  // identifies counts_; the sum of its groups' keys, from 0 at the start
   std::vector<bool> frozen_;
 };
 

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <ctime>
 #include <random>
 #include <ranges>
 #include <thread>
@@ -447,6 +448,37 @@ TEST_CASE("loader: torch::data's map datasets work unchanged, with a size and a 
   }
   CHECK(batches == 1);
   CHECK(code_of([] { make_loader(UnsizedDataset(), {}); }) == "data.unknown-size");
+}
+
+TEST_CASE("loader: the rows of an optimizer step are divided once, not for each of its batches") {
+  constexpr std::int64_t kSteps = 512, kRows = 8 * kSteps;
+  Numbers rows, lengths;
+  for (std::int64_t row = 0; row < kRows; ++row) {
+    rows.push_back(row);
+    lengths.push_back(1 + row * row * 7919 % 1009);
+  }
+  const auto ticks_of = [](auto&& call) {
+    const std::clock_t start = std::clock();  // the time of this process alone
+    call();
+    return std::clock() - start;
+  };
+  std::vector<Numbers> expected, batches;
+  const auto once = ticks_of([&] { expected = rebalanced_batches(rows, lengths, 1, kSteps); });
+  auto loader =
+      make_loader(CountDataset{kRows}, {.batch_size = 8, .rebalance = Rebalance{lengths, kSteps}},
+                  NumberCollator{});
+  const auto whole_pass = ticks_of([&] { batches = pass(loader); });
+  CHECK(batches == expected);
+  CAPTURE(once);
+  CHECK(whole_pass < kSteps / 4 * once);
+  auto with_workers = make_loader(
+      CountDataset{kRows},
+      {.batch_size = 8, .num_workers = 3, .rebalance = Rebalance{lengths, /*steps=*/100}},
+      NumberCollator{});
+  auto without_workers =
+      make_loader(CountDataset{kRows}, {.batch_size = 8, .rebalance = Rebalance{lengths, 100}},
+                  NumberCollator{});
+  CHECK(pass(with_workers) == pass(without_workers));
 }
 
 TEST_CASE("loader: the info of a batch says how many rows it has and whether it is the last") {
