@@ -275,7 +275,7 @@ void Compiler::set_mode(const OperatorName& name, Instruction& instruction) {
     evaluation_problems_.insert("a computed argument " + argument + " of " + instruction.target);
     return;
   }
-  if (name.base == "instance_norm") {
+  if (name.base == "batch_norm" || name.base == "instance_norm") {
     const auto statistics = instruction.op->schema().argumentIndexWithName("running_mean");
     // Without running statistics, evaluation uses the statistics of the batch too.
     if (instruction.operands[static_cast<std::size_t>(*statistics)].kind == Operand::Kind::constant)

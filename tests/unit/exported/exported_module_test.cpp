@@ -136,6 +136,23 @@ TEST_CASE("exported: evaluation is deterministic, and refused if it would be wro
   CHECK(at::equal(two->forward(x).at("output"), two->forward(x).at("output")));
 }
 
+TEST_CASE("exported: a batch norm without running statistics is evaluated with the batch") {
+  const TemporaryDirectory scratch;
+  EditedArchive archive(kModels / "cnn.pt2");
+  nlohmann::json program = archive.program();
+  for (auto& node : program["graph_module"]["graph"]["nodes"])
+    for (auto& input : node["inputs"])
+      if (input["name"] == "running_mean" || input["name"] == "running_var")
+        input["arg"] = {{"as_none", true}};
+  archive.set_program(program);
+  write_file_atomically(scratch.path() / "model.pt2", archive.bytes());
+  const auto model = load_exported(scratch.path() / "model.pt2");
+  const at::Tensor x = torch::randn({4, 2, 4, 4});
+  const at::Tensor trained = model->forward(x).at("output");
+  model->eval();
+  CHECK(at::allclose(model->forward(x).at("output"), trained));
+}
+
 TEST_CASE("exported: a clone has its own tensors and the same program") {
   for (const char* name : {"cnn", "tied", "transformer"}) {
     CAPTURE(name);
