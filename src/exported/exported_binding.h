@@ -5,6 +5,7 @@
 #pragma once
 
 #include <memory>
+#include <mutex>
 #include <vector>
 
 #include "exported/exported_parts.h"
@@ -21,6 +22,8 @@ struct ExportedModule::Binding {
   std::vector<at::Tensor> file_constants = {};
   // The type that floating-point tensors had in the file.
   at::ScalarType file_type = at::kFloat;
+  // Protects the constants in `state`, which calls of forward() convert.
+  std::unique_ptr<std::mutex> constants_mutex = std::make_unique<std::mutex>();
 
   // The type that floating-point tensors have now, after to().
   at::ScalarType current_type() const {
@@ -30,10 +33,12 @@ struct ExportedModule::Binding {
         return state[i].scalar_type();
     return file_type;
   }
-  // Constants are not registered, so to() does not reach them. Converts the constants of the file,
-  // so that a conversion back to the file's type gives their values in the file.
-  void convert_constants(at::Device device) {
+  // Returns the tensors for a run on the device; several threads may call this at once. Constants
+  // are not registered, so to() does not reach them. Converts the constants of the file, so that a
+  // conversion back to the file's type gives their values in the file.
+  std::vector<at::Tensor> state_on(at::Device device) {
     const at::ScalarType type = current_type();
+    const std::scoped_lock lock(*constants_mutex);
     for (std::size_t i = 0; i < state.size(); ++i) {
       if (program->state[i].kind != exported::StateInput::Kind::constant) continue;
       const at::ScalarType own = file_constants[i].scalar_type();
@@ -41,6 +46,7 @@ struct ExportedModule::Binding {
       if (state[i].device() != device || state[i].scalar_type() != wanted)
         state[i] = file_constants[i].to(device, wanted);
     }
+    return state;
   }
 };
 

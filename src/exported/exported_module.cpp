@@ -224,10 +224,10 @@ TensorDict ExportedModule::call(const std::vector<IValue>& inputs) {
   Binding& binding = active_binding();
   const exported::Program& program = *binding.program;
   const at::Device device = device_for(inputs);
-  binding.convert_constants(device);
+  std::vector<at::Tensor> state = binding.state_on(device);
   std::vector<IValue> values(program.graph.inputs.size());
-  for (std::size_t i = 0; i < binding.state.size(); ++i)
-    values[static_cast<std::size_t>(program.state_position[i])] = binding.state[i];
+  for (std::size_t i = 0; i < state.size(); ++i)
+    values[static_cast<std::size_t>(program.state_position[i])] = std::move(state[i]);
   for (std::size_t i = 0; i < inputs.size(); ++i)
     values[static_cast<std::size_t>(program.user_position[i])] = inputs[i];
   // With two programs nothing is switched: the one for evaluation was exported in evaluation mode.

@@ -5,6 +5,7 @@
 #include <torch/torch.h>
 
 #include <csignal>
+#include <thread>
 
 #include "hasten/base/files.h"
 #include "hasten/base/log.h"
@@ -192,6 +193,23 @@ TEST_CASE("exported: to() changes the type of everything that is floating-point"
     model->to(at::kFloat);
     CHECK(at::allclose(model->forward(x).at("output"), before, 1e-6, 1e-6));
   }
+}
+
+// ThreadSanitizer finds a conversion that is not protected.
+TEST_CASE("exported: several threads may be the first to use constants of another type") {
+  const auto model = load("branches"), other = load("branches");
+  for (const auto& each : {model, other}) {
+    each->eval();
+    each->to(at::kDouble);
+  }
+  const at::Tensor x = torch::randn({4, 5}, at::kDouble);
+  const at::Tensor expected = other->forward(x).at("output");
+  at::Tensor in_thread;
+  std::thread thread([&] { in_thread = model->forward(x).at("output"); });
+  const at::Tensor here = model->forward(x).at("output");
+  thread.join();
+  CHECK(at::allclose(here, expected));
+  CHECK(at::allclose(in_thread, expected));
 }
 
 TEST_CASE("exported: a file that cannot be written is an error and leaves nothing behind") {
