@@ -214,12 +214,12 @@ class Decoding {
   }
 
  private:
-  // The result is a copy that may be changed.
+  // The result is a copy that may be changed. Its rows are contiguous whatever the model returns.
   at::Tensor next_scores(const at::Tensor& ids) {
     const at::Tensor logits = model_.next_logits(ids, cache_);
     cache_.advance(ids.size(1));
     return logits.to(at::TensorOptions(at::kCPU).dtype(at::kFloat), /*non_blocking=*/false,
-                     /*copy=*/true);
+                     /*copy=*/true, at::MemoryFormat::Contiguous);
   }
 
   CausalModel& model_;

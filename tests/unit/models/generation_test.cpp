@@ -41,6 +41,14 @@ struct Counter : torch::nn::Module, CausalModel {
   std::int64_t vocabulary, limit = 0, read_tokens = 0;
 };
 
+// Returns Counter's logits with other strides.
+struct TransposedCounter : Counter {
+  using Counter::Counter;
+  at::Tensor next_logits(const at::Tensor& ids, KeyValueCache& cache) override {
+    return Counter::next_logits(ids, cache).t().contiguous().t();
+  }
+};
+
 // Gives the same logits after every token.
 struct Constant : torch::nn::Module, CausalModel {
   explicit Constant(std::vector<float> logits) : logits(at::tensor(logits)) {}
@@ -93,6 +101,16 @@ TEST_CASE("generation: a user's model generates, and each token is read once") {
   CHECK(at::equal(out.sequences, row({2, 3, 4, 5, 6, 7, 8})));
   CHECK_FALSE(out.scores.defined());
   CHECK(model.read_tokens == 2 + 4);
+}
+
+TEST_CASE("generation: the strides of the logits do not change the texts") {
+  Counter plain(12);
+  TransposedCounter transposed(12);
+  const at::Tensor ids = at::tensor({1, 2, 3, 7, 5, 9}, at::kLong).view({2, 3});
+  const GenerationOptions options{.max_new_tokens = 2, .no_repeat_ngram_size = 1};
+  const at::Tensor expected = at::tensor({1, 2, 3, 4, 5, 7, 5, 9, 10, 11}, at::kLong).view({2, 5});
+  CHECK(at::equal(generate(plain, ids, {}, options).sequences, expected));
+  CHECK(at::equal(generate(transposed, ids, {}, options).sequences, expected));
 }
 
 TEST_CASE("generation: each row stops at its end token and is padded after it") {
