@@ -230,6 +230,18 @@ TEST_CASE("lora: invalid options are refused by name and leave the module unchan
   CHECK(add_lora(*tied, {.target_modules = {"all-linear"}}) == std::vector<std::string>{"other"});
 }
 
+TEST_CASE("lora: a module to save is trained if another module has its weight, too") {
+  const auto tied = std::make_shared<nn::Module>();
+  const auto linear = tied->register_module("linear", nn::Linear(4, 4));
+  const auto other = tied->register_module("other", nn::Linear(4, 4));
+  const auto table = tied->register_module("table", std::make_shared<nn::Module>());
+  table->register_parameter("weight", linear->weight);
+  add_lora(*tied, {.target_modules = {"other"}, .modules_to_save = {"linear"}});
+  CHECK(linear->weight.requires_grad());
+  CHECK(linear->bias.requires_grad());
+  CHECK_FALSE(other->weight.requires_grad());
+}
+
 TEST_CASE("lora: an exported program is adapted by the paths of its modules") {
   const auto net = load_exported(HASTEN_TEST_DATA "/oracle/data/exported/mlp.pt2");
   net->eval();
