@@ -153,12 +153,39 @@ std::vector<TensorMeta> read_outputs(const JsonCursor& graph_module) {
   return outputs;
 }
 
+// Maps a slot of a graph to its parameter.
+using Parameters = std::map<int, const StateInput*>;
+
+// Returns the parameter that an operand is, or null.
+const StateInput* parameter_of(const Operand& operand, const Parameters& parameters) {
+  const auto found = parameters.find(operand.slot);
+  const bool is_slot = operand.kind == Operand::Kind::slot;
+  return is_slot && found != parameters.end() ? found->second : nullptr;
+}
+
+// True for an instruction that runs its graph once, in another mode of autograd or autocast.
+bool is_mode_region(const Instruction& instruction) {
+  return instruction.action == Action::set_grad_mode || instruction.action == Action::autocast;
+}
+
+// Returns the entries of a map by slot for the graph of a region, which gets the operands of the
+// instruction as inputs.
+template <class Value>
+std::map<int, Value> passed_values(const Instruction& region, const std::map<int, Value>& outer) {
+  const std::vector<int>& inputs = region.graphs.front()->inputs;
+  std::map<int, Value> passed;
+  for (std::size_t i = 0; i < std::min(inputs.size(), region.operands.size()); ++i) {
+    const Operand& operand = region.operands[i];
+    const auto found = outer.find(operand.slot);
+    if (operand.kind == Operand::Kind::slot && found != outer.end())
+      passed.emplace(inputs[i], found->second);
+  }
+  return passed;
+}
+
 // Finds the parameters by which a graph multiplies its inputs, either directly or transposed.
 class LinearWeightFinder {
  public:
-  // Maps a slot of the graph to its parameter.
-  using Parameters = std::map<int, const StateInput*>;
-
   explicit LinearWeightFinder(std::map<std::string, bool>& found) : found_(found) {}
 
   void run(const Graph& graph, const Parameters& parameters) {
@@ -166,9 +193,8 @@ class LinearWeightFinder {
     for (const Instruction& instruction : graph.code) {
       if (instruction.op) {
         record_product(instruction, parameters, transposed);
-      } else if (instruction.action == Action::set_grad_mode ||
-                 instruction.action == Action::autocast) {
-        run_inner(instruction, parameters);
+      } else if (is_mode_region(instruction)) {
+        run(*instruction.graphs.front(), passed_values(instruction, parameters));
       }
     }
   }
@@ -177,9 +203,7 @@ class LinearWeightFinder {
   static const StateInput* find(const Parameters& parameters, const Instruction& instruction,
                                 std::size_t operand) {
     if (operand >= instruction.operands.size()) return nullptr;
-    const Operand& given = instruction.operands[operand];
-    const auto found = parameters.find(given.slot);
-    return given.kind == Operand::Kind::slot && found != parameters.end() ? found->second : nullptr;
+    return parameter_of(instruction.operands[operand], parameters);
   }
 
   void record_product(const Instruction& instruction, const Parameters& parameters,
@@ -205,16 +229,6 @@ class LinearWeightFinder {
       found_.emplace(weight->name, true);
   }
 
-  // Continues in the inner graph, which gets the operands of the instruction as inputs.
-  void run_inner(const Instruction& instruction, const Parameters& parameters) {
-    const Graph& inner = *instruction.graphs.front();
-    Parameters passed;
-    for (std::size_t i = 0; i < std::min(inner.inputs.size(), instruction.operands.size()); ++i)
-      if (const StateInput* const parameter = find(parameters, instruction, i))
-        passed[inner.inputs[i]] = parameter;
-    run(inner, passed);
-  }
-
   std::map<std::string, bool>& found_;
 };
 
@@ -234,38 +248,50 @@ class ParameterUseFinder {
   }
 
   void run() {
-    for (const Instruction& instruction : program_.graph.code) {
-      if (!instruction.op) continue;
-      const std::string& name = instruction.op->schema().name();
-      if (name == "aten::embedding") record_embedding(instruction.operands);
-      if (name != "aten::layer_norm") continue;
-      for (const Operand& operand : instruction.operands)
-        if (const StateInput* const parameter = parameter_of(operand))
-          program_.layer_norm_parameters.insert(parameter->name);
-    }
+    record_graph(program_.graph, parameters_, inputs_);
     LinearWeightFinder(program_.linear_weights).run(program_.graph, parameters_);
   }
 
  private:
-  const StateInput* parameter_of(const Operand& operand) const {
-    const auto found = parameters_.find(operand.slot);
-    const bool is_slot = operand.kind == Operand::Kind::slot;
-    return is_slot && found != parameters_.end() ? found->second : nullptr;
+  // Maps a slot of a graph to the name of the user's input.
+  using Inputs = std::map<int, std::string>;
+
+  void record_graph(const Graph& graph, const Parameters& parameters, const Inputs& inputs) {
+    for (const Instruction& instruction : graph.code) {
+      if (instruction.op) {
+        record_operator(instruction, parameters, inputs);
+      } else if (is_mode_region(instruction)) {
+        record_graph(*instruction.graphs.front(), passed_values(instruction, parameters),
+                     passed_values(instruction, inputs));
+      }
+    }
   }
 
-  void record_embedding(const std::vector<Operand>& operands) {
-    const StateInput* const table = operands.size() > 1 ? parameter_of(operands[0]) : nullptr;
+  void record_operator(const Instruction& instruction, const Parameters& parameters,
+                       const Inputs& inputs) {
+    const std::string& name = instruction.op->schema().name();
+    if (name == "aten::embedding") record_embedding(instruction.operands, parameters, inputs);
+    if (name != "aten::layer_norm") return;
+    for (const Operand& operand : instruction.operands)
+      if (const StateInput* const parameter = parameter_of(operand, parameters))
+        program_.layer_norm_parameters.insert(parameter->name);
+  }
+
+  void record_embedding(const std::vector<Operand>& operands, const Parameters& parameters,
+                        const Inputs& inputs) {
+    if (operands.size() < 2) return;
+    const StateInput* const table = parameter_of(operands[0], parameters);
     if (table == nullptr) return;
     program_.embedding_tables.insert(table->name);
-    const auto input = inputs_.find(operands[1].slot);
-    if (input == inputs_.end() || table->meta.sizes.empty()) return;
+    const auto input = inputs.find(operands[1].slot);
+    if (input == inputs.end() || table->meta.sizes.empty()) return;
     if (const auto* const rows = std::get_if<std::int64_t>(&table->meta.sizes[0]))
       program_.vocabularies[input->second] = *rows;
   }
 
   Program& program_;
-  std::map<int, const StateInput*> parameters_;  // by slot
-  std::map<int, std::string> inputs_;            // by slot
+  Parameters parameters_;
+  Inputs inputs_;
 };
 
 void read_checks(const JsonCursor& root, std::vector<UserInput> inputs, Program& program) {

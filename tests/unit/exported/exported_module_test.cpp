@@ -7,6 +7,7 @@
 #include <csignal>
 #include <thread>
 
+#include "exported/exported_parts.h"
 #include "hasten/base/files.h"
 #include "hasten/base/log.h"
 #include "unit/code_of.h"
@@ -210,6 +211,42 @@ TEST_CASE("exported: several threads may be the first to use constants of anothe
   thread.join();
   CHECK(at::allclose(here, expected));
   CHECK(at::allclose(in_thread, expected));
+}
+
+TEST_CASE("exported: embeddings and layer norms in a region are found") {
+  const TemporaryDirectory scratch;
+  EditedArchive archive(kModels / "transformer.pt2");
+  nlohmann::json program = archive.program();
+  // All nodes become the graph of a region, as if forward() began with torch.enable_grad().
+  nlohmann::json& graph = program["graph_module"]["graph"];
+  const auto argument = [](const nlohmann::json& value) {
+    return nlohmann::json{{"name", ""}, {"arg", value}, {"kind", 1}};
+  };
+  nlohmann::json enabled, body, region;
+  enabled["as_bool"] = true;
+  body["as_graph"]["graph"] = graph;
+  region["target"] = "torch.ops.higher_order.wrap_with_set_grad_enabled";
+  region["inputs"] = {argument(enabled), argument(body)};
+  for (const auto& input : graph["inputs"]) region["inputs"].push_back(argument(input));
+  region["outputs"] = graph["outputs"];
+  graph["nodes"] = nlohmann::json::array();
+  graph["nodes"].push_back(region);
+  archive.set_program(program);
+  write_file_atomically(scratch.path() / "model.pt2", archive.bytes());
+
+  const auto plain = load("transformer"), model = load_exported(scratch.path() / "model.pt2");
+  const exported::Program& expected = *plain->parts().programs.front();
+  const exported::Program& found = *model->parts().programs.front();
+  CHECK(found.layer_norm_parameters == expected.layer_norm_parameters);
+  CHECK(found.embedding_tables == expected.embedding_tables);
+  CHECK(found.vocabularies == expected.vocabularies);
+  CHECK(found.linear_weights == expected.linear_weights);
+  CHECK(found.vocabularies.contains("input_ids"));
+  CHECK(model->undecayed_parameters()->contains("norm1.weight"));
+  const TensorDict inputs = {{"input_ids", torch::ones({4, 6}, at::kLong)},
+                             {"attention_mask", torch::ones({4, 6}, at::kLong)},
+                             {"labels", torch::zeros({4}, at::kLong)}};
+  CHECK(at::equal(model->forward(inputs).at("logits"), plain->forward(inputs).at("logits")));
 }
 
 TEST_CASE("exported: a file that cannot be written is an error and leaves nothing behind") {
