@@ -73,6 +73,9 @@ FinishedTrial trial_in(const TrialJson& json) {
                       .seconds = json.at("seconds").get<double>(),
                       .reason = json.value("reason", "")};
   if (json.contains("value")) trial.value = number_of(json.at("value"));
+  const bool is_complete = trial.state == TrialState::complete;
+  if (trial.value.has_value() != is_complete || std::isnan(trial.value.value_or(0)))
+    throw TrialJson::other_error::create(501, "a value that does not fit the state", &json);
   for (const TrialJson& report : json.at("reports"))
     trial.reports[whole_number_of(report.at(0))] = number_of(report.at(1));
   return trial;

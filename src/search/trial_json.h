@@ -4,8 +4,9 @@
 //   {"trial": 3, "state": "complete", "parameters": {"learning_rate": 3.1e-05}, "value": 0.41,
 //    "reports": [[10, 0.6], [20, 0.41]], "seconds": 12.5}
 //
-// A number that is not finite is the text "nan", "inf" or "-inf". Throws nlohmann's exceptions for
-// an object of a different form. Thread rule: pure functions.
+// A number that is not finite is the text "nan", "inf" or "-inf". Complete trials have a value that
+// is not "nan", and other trials have none. Throws nlohmann's exceptions for an object of a
+// different form. Thread rule: pure functions.
 #pragma once
 
 #include <nlohmann/json.hpp>

@@ -195,6 +195,18 @@ TEST_CASE("search: a journal that is damaged, in use or of another search is an 
     write_file_atomically(journal, changed);
     CHECK(again() == "search.journal");
   }
+  const std::size_t value = whole.rfind("\"value\":"), end = whole.find(',', value) + 1;
+  REQUIRE(value != std::string::npos);
+  for (const std::string other : {"", "\"value\":\"nan\",", "\"value\":null,"}) {
+    CAPTURE(other);
+    write_file_atomically(journal, whole.substr(0, value) + other + whole.substr(end));
+    CHECK(again() == "search.journal");
+  }
+  const std::string complete = "\"complete\"";
+  std::string failed = whole;
+  failed.replace(failed.rfind(complete), complete.size(), "\"failed\"");
+  write_file_atomically(journal, failed);
+  CHECK(again() == "search.journal");
   write_file_atomically(journal, whole);
   options.seed = 43;
   CHECK(again() == "search.other-search");
@@ -234,7 +246,7 @@ TEST_CASE("search: a line that cannot be written completely leaves no part of it
     std::signal(SIGXFSZ, handler);
     CHECK(code == "io.write");
     CHECK(std::filesystem::file_size(folder.path() / "journal.jsonl") == size);
-    journal.append({.number = 1});
+    journal.append({.number = 1, .value = 0.5});
   }
   const SearchJournal again(folder.path(), description);
   REQUIRE(again.entries().size() == 1);
