@@ -60,7 +60,8 @@ ExportedProgramContents program_contents(const JsonCursor& root, const std::stri
     const auto [tag, value] = (*input)["arg"].alternative();
     if (tag != "as_tensor") {
       const auto number = value.find("as_name");
-      contents.inputs.push_back({number ? number->text() : "", tag.substr(3), {}});
+      const std::string type = starts_with(tag, "as_") ? tag.substr(3) : tag;
+      contents.inputs.push_back({number ? number->text() : "", type, {}});
       continue;
     }
     const std::string input_name = value["name"].text();

@@ -73,6 +73,14 @@ TEST_CASE("inspect: a file that is refused is described with the reason") {
   CHECK(json["is_accepted"] == false);
   CHECK(json["programs"][0]["operators"]["torch.ops.mine.linear.default"] == 1);
   CHECK(json["parameters"].size() == 6);
+  program["graph_module"]["signature"]["input_specs"].back()["user_input"]["arg"] = {
+      {"x", {{"as_name", "n"}}}};
+  archive.set_program(program);
+  write_file_atomically(scratch.path() / "model.pt2", archive.bytes());
+  const ExportedContents unknown = inspect_exported(scratch.path() / "model.pt2");
+  CHECK(unknown.refusal_code == "exported.graph");
+  REQUIRE(unknown.programs[0].inputs.size() == 1);
+  CHECK(unknown.programs[0].inputs[0].type == "x");
   write_file_atomically(scratch.path() / "damaged.pt2", archive.bytes().substr(0, 5000));
   CHECK(code_of([&] { inspect_exported(scratch.path() / "damaged.pt2"); }) == "exported.archive");
 }
