@@ -60,8 +60,9 @@ std::uint64_t bytes_needed(const Payload& payload, const std::string& file) {
         __builtin_add_overflow(last, part, &last))
       too_large();
   }
-  std::uint64_t bytes = 0;
-  if (__builtin_mul_overflow(last + 1, static_cast<std::uint64_t>(c10::elementSize(payload.dtype)),
+  std::uint64_t elements = 0, bytes = 0;
+  if (__builtin_add_overflow(last, std::uint64_t{1}, &elements) ||
+      __builtin_mul_overflow(elements, static_cast<std::uint64_t>(c10::elementSize(payload.dtype)),
                              &bytes))
     too_large();
   return bytes;

@@ -278,6 +278,14 @@ TEST_CASE("exported: tensors with a wrong size, and pickled ones, are refused") 
         "exported.payload");
   CHECK(code_with_weight([&](Json& w) { w["tensor_meta"]["storage_offset"] = huge; }) ==
         "exported.payload");
+  CHECK(code_with_weight([](Json& w) {
+          Json& meta = w["tensor_meta"];
+          meta["sizes"].erase(1);
+          meta["strides"].erase(1);
+          // The last element has the index 2^64 - 1.
+          meta["sizes"][0]["as_int"] = 4;
+          meta["strides"][0]["as_int"] = 6148914691236517205;
+        }) == "exported.payload");
   CHECK(code_with_weight([&](Json& w) { w["tensor_meta"]["sizes"][0] = negative; }) ==
         "exported.graph");
   CHECK(code_with_weight([](Json& w) { w["tensor_meta"]["sizes"].erase(0); }) == "exported.graph");
