@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cctype>
-#include <cmath>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -58,15 +57,20 @@ LoraJson name_or_null(const std::string& name) {
   return name.empty() ? LoraJson() : LoraJson(name);
 }
 
+// PEFT writes a whole number as an integer.
+LoraJson alpha_json(double alpha) {
+  const LoraJson number(alpha);
+  const auto whole = whole_number_in(number);
+  return whole ? LoraJson(*whole) : number;
+}
+
 std::string config_text(const LoraOptions& options, bool is_transposed) {
   const LoraJson config = {
       {"peft_type", "LORA"},
       {"task_type", name_or_null(options.task_type)},
       {"base_model_name_or_path", name_or_null(options.base_model)},
       {"r", options.r},
-      {"lora_alpha", options.alpha == std::floor(options.alpha)
-                         ? LoraJson(static_cast<std::int64_t>(options.alpha))
-                         : LoraJson(options.alpha)},
+      {"lora_alpha", alpha_json(options.alpha)},
       {"lora_dropout", options.dropout},
       {"target_modules", targets_json(options.target_modules)},
       {"modules_to_save",

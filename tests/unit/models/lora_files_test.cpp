@@ -19,6 +19,20 @@ using namespace hasten;
 namespace nn = torch::nn;
 using namespace hasten::lora_nets;
 
+TEST_CASE("lora: a file has the alpha of the adapter, even beyond 64 bits") {
+  for (const double alpha : {6.0, 6.5, 1e19, -1e300}) {
+    CAPTURE(alpha);
+    const TemporaryDirectory folder("hasten-lora");
+    const auto net = new_net();
+    add_lora(*net, {.alpha = alpha, .target_modules = {"first"}});
+    save_lora(*net, folder.path());
+    const auto config = nlohmann::json::parse(read_file(folder.path() / "adapter_config.json"));
+    CHECK(config.at("lora_alpha").is_number_integer() == (alpha == 6.0));
+    CHECK(config.at("lora_alpha").get<double>() == alpha);
+    CHECK(code_of([&] { load_lora(*net, folder.path()); }) == "none");
+  }
+}
+
 TEST_CASE("lora: files have PEFT's names, and another model reads them") {
   const TemporaryDirectory folder("hasten-lora");
   const auto net = new_net();
