@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Fills the tables of docs/anatomy.md, docs/exported.md and docs/techniques.md, which are between "<!-- table NAME -->" and "<!-- end -->", with the output of hasten.
+"""Fills the tables of docs/anatomy.md, docs/exported.md, docs/gpu.md and docs/techniques.md, which are between "<!-- table NAME -->" and "<!-- end -->", with the output of hasten.
 
     docs/tables.py build/release/bin            writes the tables
     docs/tables.py build/release/bin --check    reports a table that differs; skips tables that depend on the machine
@@ -13,11 +13,14 @@ import re
 import subprocess
 import sys
 import tempfile
+import textwrap
 
 HERE = pathlib.Path(__file__).resolve().parent
 PAGE = HERE / "anatomy.md"
 EXPORTED_PAGE = HERE / "exported.md"
+GPU_PAGE = HERE / "gpu.md"
 TECHNIQUES_PAGE = HERE / "techniques.md"
+MAX_COLUMNS = 150  # of a line of a page
 ARCHITECTURES = HERE.parent / "tests" / "oracle" / "data" / "architectures"
 COMPONENTS = {"model_weights": "model weights", "optimizer_states": "optimizer states", "gradients": "gradients",
               "activations": "activations", "temporary_buffers": "temporary buffers", "functionality": "functionality"}
@@ -60,6 +63,26 @@ def comparison_with_documentation():
 
 def list_of_gpus():
     return "```\n$ hasten estimate --devices\n" + output("hasten", "estimate", "--devices") + "\n```"
+
+
+def excerpt(*words, beginnings):
+    """Shows the lines of `hasten estimate` that have one of these beginnings, and "..." for the others. Leaves out blank lines."""
+    lines = []
+    for line in filter(None, output("hasten", "estimate", *words).split("\n")):
+        if line.startswith(beginnings):
+            lines += textwrap.wrap(line, MAX_COLUMNS, break_on_hyphens=False)
+        elif lines[-1:] != ["..."]:
+            lines.append("...")
+    return "\n".join(["```", "$ hasten estimate " + " ".join(words), *lines, "```"])
+
+
+def expected_step():
+    return excerpt(*BERT_LARGE, "--device", "cuda:h200", beginnings=("Predicted on", "Lower bound", "Expected for"))
+
+
+def out_of_memory():
+    return excerpt("bert-base", "--batch", "64", "--seq", "512", "--device", "cuda:t4",
+                   beginnings=("The step does not fit", "Out of memory:", "Note: a batch of"))
 
 
 def bert_large_on_gpus():
@@ -221,10 +244,11 @@ def large_vocabularies():
 
 TECHNIQUES = {"recomputation": recomputation, "offloading": offloading, "adapters": adapters, "large-vocabularies": large_vocabularies,
               "float16": float16, "float16-gpus": float16_on_gpus, "bfloat16-weights": bfloat16_weights, "lean-optimizers": lean_optimizers,
-              "step-in-backward": step_in_backward, "offloaded-states": offloaded_states, "together": together, "three-models": three_models}
+              "step-in-backward": step_in_backward, "offloaded-states": offloaded_states, "out-of-memory": out_of_memory, "together": together,
+              "three-models": three_models}
 TABLES = {"bert-large-cpu": bert_large_on_cpu, "page": comparison_with_documentation, "gpus": list_of_gpus, "bert-large-gpus": bert_large_on_gpus,
-          "architectures": architectures, **TECHNIQUES}
-PAGES = {"architectures": EXPORTED_PAGE, **dict.fromkeys(TECHNIQUES, TECHNIQUES_PAGE)}  # all others are on PAGE
+          "architectures": architectures, "expected-step": expected_step, **TECHNIQUES}
+PAGES = {"architectures": EXPORTED_PAGE, "expected-step": GPU_PAGE, **dict.fromkeys(TECHNIQUES, TECHNIQUES_PAGE)}  # all others are on PAGE
 # The packed operands of products depend on the CPU.
 MACHINE_DEPENDENT = {"bert-large-cpu", "recomputation", "adapters", "large-vocabularies", "float16", "bfloat16-weights", "lean-optimizers", "step-in-backward", "together", "three-models"}
 NEED_PYTHON = {"three-models"}
