@@ -36,6 +36,7 @@ const std::vector<Gpu>& gpus() {
        312e12, 156e12},
       {"a100-80gb", "A100 80 GB", 80, 108, 2048, gib(79.14), mib(512), 19.5e12, 312e12, 2039e9,
        312e12, 156e12},
+      // The context was measured with driver 580 (benchmarks/results/gpu).
       {"h100-80gb", "H100 80 GB", 90, 132, 2048, gib(79.18), mib(766), 66.9e12, 989.4e12, 3350e9,
        989.4e12, 494.7e12},
       {"h100-nvl", "H100 NVL", 90, 132, 2048, gib(93.09), mib(681), 60e12, 835.5e12, 3938e9,

@@ -7,8 +7,9 @@
 //
 // Units: bytes, FLOP per second, bytes per second. `memory` is what CUDA reports to a program,
 // which is less than the card's label. Sources: NVIDIA's data sheets for the speed, LibTorch's
-// out-of-memory messages in public issue threads for memory and context, except that the context of
-// the H200 is measured (docs/anatomy.md, "Which GPUs"). Needs no torch. Thread rule: constants.
+// out-of-memory messages in public issue threads for memory and context, except that the contexts
+// of the H100 80 GB and the H200 are measured (docs/anatomy.md, "Which GPUs"). Needs no torch.
+// Thread rule: constants.
 #pragma once
 
 #include <cstdint>
