@@ -244,10 +244,9 @@ std::string search_help(int width) {
   describe_search(table, command);
   return "usage: hasten search SPACE.yaml [--NAME VALUE ...] -- train ARGUMENT...\n\n"
          "Searches hyper-parameters: runs `hasten train` with the ARGUMENTs and with proposed\n"
-         "values, compares the runs by their evaluations, stops the hopeless ones early, and "
-         "prints\n"
-         "a table. An interrupted search continues when the same command is given again. The file\n"
-         "SPACE.yaml has a line for each training argument that varies:\n\n"
+         "values, compares the runs by their evaluations, stops unpromising runs early, and\n"
+         "prints a table. An interrupted search continues when the same command is given again.\n"
+         "The file SPACE.yaml has a line for each training argument that varies:\n\n"
          "  learning_rate: {log_uniform: [1e-5, 1e-3]}\n"
          "  warmup_ratio: {uniform: [0, 0.2], step: 0.05}\n"
          "  num_train_epochs: {int: [1, 4]}\n"

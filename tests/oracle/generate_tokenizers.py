@@ -3,11 +3,14 @@
 
     python generate_tokenizers.py              # writes data/tokenizers/
     python generate_tokenizers.py --words      # writes only data/tokenizers/words.json
-    python generate_tokenizers.py --compare PROGRAM [NAME ...]   # shows the first differences from a program (see text_stream.cpp)
+    python generate_tokenizers.py --compare PROGRAM [NAME ...]   # shows the first differences from a program
 
 data/tokenizers/NAME.json        the base tokenizers, from which the variants are made
 data/tokenizers/cases.json       the variants, the pieces of difficult texts, and checksums of the results for each block of texts
 data/tokenizers/words.json       checksums of the variants' results for lists of words, for some texts, and for truncated pairs
+
+A PROGRAM of --compare gets the path of a tokenizer.json as its argument, and texts on its standard input, each after its length in bytes (uint32).
+For each text it prints a line of JSON: [ids, offsets, decoded text].
 
 See README.md for the formats.
 """

@@ -83,8 +83,8 @@ class [[nodiscard]] HASTEN_API HookHandle {
   std::function<void()> remove_;
 };
 
-// The module must be owned by a shared_ptr, as the modules in ModuleHolders are. Hooks run in the
-// order of their registration.
+// The module must be owned by a shared_ptr, as the module in a torch::nn::ModuleHolder is. Hooks
+// run in the order of their registration.
 HASTEN_API HookHandle register_forward_pre_hook(torch::nn::Module& module, ForwardPreHook hook);
 HASTEN_API HookHandle register_forward_hook(torch::nn::Module& module, ForwardHook hook);
 HASTEN_API HookHandle register_full_backward_hook(torch::nn::Module& module, BackwardHook hook);

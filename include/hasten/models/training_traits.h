@@ -74,8 +74,8 @@ class HASTEN_API TrainingTraits {
   virtual bool shifts_labels() const { return false; }
 
   // Sets what the module recomputes in the backward pass; nullopt means nothing. Returns the paths
-  // of the modules that it recomputes, or nullopt if the caller should switch the
-  // RecomputableLayers below the module instead.
+  // of the modules that it recomputes, or nullopt if the caller should switch the layers below the
+  // module that derive from RecomputableLayer instead.
   virtual std::optional<std::vector<std::string>> set_recomputation(
       const std::optional<Recomputation>&) {
     return std::nullopt;
