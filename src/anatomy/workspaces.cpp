@@ -163,22 +163,36 @@ std::optional<RowCount> rows_of(std::string_view name, const std::vector<IValue>
   const auto fewer = [&](std::int64_t rows, std::int64_t numbers) {
     return std::max<std::int64_t>(at::get_num_threads() + 1, rows * kMaxElements / numbers);
   };
-  const auto first_dimension = [&](std::size_t operand) -> std::optional<RowCount> {
-    const Tensor x = arguments[operand].toTensor();
+  // `operands` are the arguments that have the rows as first dimension. Other
+  // arguments keep their sizes, even if one of those equals the rows.
+  const auto first_dimension =
+      [&](const std::vector<std::size_t>& operands) -> std::optional<RowCount> {
+    const Tensor x = arguments[operands.front()].toTensor();
     if (x.numel() <= kMaxElements || x.dim() == 0) return std::nullopt;
     RowCount rows{.all = x.size(0), .fewer = fewer(x.size(0), x.numel())};
-    for (std::size_t i = 0; i < arguments.size(); ++i) {
+    for (const std::size_t i : operands) {
       if (!arguments[i].isTensor() || !arguments[i].toTensor().defined()) continue;
-      const Tensor each = arguments[i].toTensor();
-      if (each.dim() > 0 && each.size(0) == rows.all) rows.operands.push_back(i);
+      if (arguments[i].toTensor().size(0) == rows.all) rows.operands.push_back(i);
     }
     return rows.fewer < rows.all ? std::make_optional(rows) : std::nullopt;
   };
-  if (name == "aten::mean" || name == "aten::_scaled_dot_product_flash_attention_for_cpu")
-    return first_dimension(0);
-  if (name == "aten::_scaled_dot_product_flash_attention_for_cpu_backward" ||
-      name == "aten::native_layer_norm_backward")
-    return first_dimension(1);
+  // A mask has the rows only if it has four dimensions. With two it is the same for all rows.
+  const auto attention = [&](std::vector<std::size_t> operands, std::size_t mask) {
+    const IValue& given = arguments[mask];
+    if (given.isTensor() && given.toTensor().defined() && given.toTensor().dim() == 4)
+      operands.push_back(mask);
+    return first_dimension(operands);
+  };
+  if (name == "aten::mean") return first_dimension({0});
+  if (name == "aten::_scaled_dot_product_flash_attention_for_cpu") return attention({0, 1, 2}, 5);
+  if (name == "aten::_scaled_dot_product_flash_attention_for_cpu_backward")
+    return attention({0, 1, 2, 3, 4, 5}, 8);
+  if (name == "aten::native_layer_norm_backward") {
+    const auto normalized = static_cast<std::int64_t>(arguments[2].toIntVector().size());
+    // If all dimensions are normalized, the first one is part of the normalized shape.
+    if (normalized == arguments[1].toTensor().dim()) return std::nullopt;
+    return first_dimension({0, 1, 3, 4});  // the gradient, x, and the statistics
+  }
   if (name == "aten::embedding_dense_backward" &&
       arguments[2].toInt() * arguments[0].toTensor().size(-1) > kMaxElements)
     return RowCount{.number = 2, .all = arguments[2].toInt(), .fewer = 64};

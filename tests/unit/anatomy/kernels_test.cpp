@@ -201,6 +201,18 @@ std::vector<Case> cases() {
          },
          [](const auto& x) { return at::mish(at::hardswish(at::elu(at::silu(at::gelu(x[0]))))); }});
   }
+  all.push_back({"large layer norm with as many rows as columns",
+                 [] {
+                   return std::vector{leaf({2050, 2050}), leaf({2050}), leaf({2050})};
+                 },
+                 [](const auto& x) { return at::layer_norm(x[0], {2050}, x[1], x[2]); }});
+  all.push_back({"large layer norm over all dimensions",
+                 [] {
+                   return std::vector{leaf({2050, 2050}), leaf({2050, 2050}), leaf({2050, 2050})};
+                 },
+                 [](const auto& x) {
+                   return at::layer_norm(x[0], {2050, 2050}, x[1], x[2]);
+                 }});
   all.push_back({"statistics",
                  [] {
                    return std::vector{leaf({50, 300})};
