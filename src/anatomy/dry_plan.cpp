@@ -73,7 +73,7 @@ const OperatorPlan& plan_for(const c10::OperatorHandle& op) {
   plan.composite = composite_key_of(op);
   // An overload that only calls other operators (aten::where with a number) has the rules of those.
   if (plan.on_cpu || plan.composite != DispatchKey::CompositeImplicitAutograd)
-    plan.rule = find_shape_rule(plan.name);
+    plan.rule = find_shape_rule(plan.name, op.schema().overload_name());
   plan.gpu_rule = find_gpu_shape_rule(plan.name, op.schema().overload_name());
   plan.workspace = has_workspace(plan.name);
   plan.gpu_workspace = find_gpu_workspace(plan.name);

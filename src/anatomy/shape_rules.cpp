@@ -131,7 +131,13 @@ Results convolution_backward(Arguments a) {
           mask[2] ? sized({dy.size(1)}, dy) : Tensor()};
 }
 
-Results scalar_like(Arguments a) { return {sized({}, tensor(a, 0))}; }
+// The product of all numbers. Integers are multiplied as 64-bit numbers.
+Results prod(Arguments a) {
+  const Tensor x = tensor(a, 0);
+  const at::ScalarType own =
+      at::isIntegralType(x.scalar_type(), /*includeBool=*/true) ? at::kLong : x.scalar_type();
+  return {sized({}, x, a[1].isNone() ? own : a[1].toScalarType())};
+}
 
 Results linear_pointwise(Arguments a) {
   const Tensor x = tensor(a, 0);
@@ -176,7 +182,6 @@ const ShapeTable& shape_table() {
       {"aten::relu_", like_argument<0>},
       {"aten::flip", like_argument<0>},
       {"aten::roll", like_argument<0>},
-      {"aten::prod", scalar_like},
       {"aten::huber_loss_backward", like_argument<1>},
       {"aten::mse_loss_backward", like_argument<1>},
       {"aten::binary_cross_entropy_backward", like_argument<1>},
@@ -196,7 +201,9 @@ const ShapeTable& shape_table() {
 
 }  // namespace
 
-ShapeRule find_shape_rule(std::string_view name) {
+ShapeRule find_shape_rule(std::string_view name, std::string_view overload) {
+  // The product over one dimension has a Meta kernel.
+  if (name == "aten::prod") return overload.empty() ? prod : nullptr;
   const auto found = shape_table().find(name);
   return found == shape_table().end() ? nullptr : found->second;
 }

@@ -62,6 +62,18 @@ TEST_CASE("dry run: where takes numbers in place of tensors") {
   }
 }
 
+TEST_CASE("dry run: products have the shapes and types of LibTorch's") {
+  const DryRun dry;
+  const at::Tensor x = at::ones({8, 5});
+  CHECK(x.prod(1).sizes() == at::IntArrayRef({8}));
+  CHECK(x.prod(1, /*keepdim=*/true).sizes() == at::IntArrayRef({8, 1}));
+  CHECK(x.prod().dim() == 0);
+  CHECK(x.prod().scalar_type() == at::kFloat);
+  CHECK(x.prod(at::kDouble).scalar_type() == at::kDouble);
+  CHECK(at::ones({3000}, at::kInt).prod().scalar_type() == at::kLong);
+  CHECK(at::ones({3000}, at::kInt).prod(0).scalar_type() == at::kLong);
+}
+
 TEST_CASE("dry run: memory written by pointer is kept") {
   const DryRun dry;
   const at::Tensor x = at::tensor({1.0f, 2.0f, 3.0f});
