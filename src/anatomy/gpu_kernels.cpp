@@ -257,9 +257,21 @@ WorkspaceStages reduction_workspace(Arguments a, const Gpu& gpu) {
   const Tensor x = tensor(a, 0);
   std::vector<std::int64_t> dimensions;
   if (a.size() > 1 && a[1].isIntList()) dimensions = a[1].toIntVector();
-  const ReductionBuffers buffers = reduction_buffers(x, dimensions, gpu);
-  if (buffers.staging == 0) return {};
-  return {{buffers.staging, buffers.semaphores}};
+  // sum(x, *, dtype), or sum(x, dim, keepdim, *, dtype). The kernel itself adds 16-bit numbers as
+  // float. It copies an operand that has any other type than the sum.
+  const c10::IValue& given = a[a.size() > 3 ? 3 : 1];
+  const at::ScalarType type = given.isInt() ? given.toScalarType() : x.scalar_type();
+  const bool copies = type != x.scalar_type() &&
+                      !(type == at::kFloat && at::isReducedFloatingType(x.scalar_type()));
+  const Tensor operand =
+      copies ? at::empty_strided(x.sizes(), x.strides(), x.options().device(at::kMeta).dtype(type))
+             : x;
+  const ReductionBuffers buffers = reduction_buffers(operand, dimensions, gpu);
+  std::vector<std::int64_t> held;
+  if (copies) held.push_back(static_cast<std::int64_t>(operand.nbytes()));
+  if (buffers.staging > 0) held.insert(held.end(), {buffers.staging, buffers.semaphores});
+  if (held.empty()) return {};
+  return {held};
 }
 
 // Up to kMaxInPlace rows are added in place. More rows, or rows scaled by frequency, are sorted

@@ -59,6 +59,17 @@ bool copies_operands(std::string_view name) {
   return names.count(name) != 0;
 }
 
+bool is_sum(std::string_view name) { return name == "aten::sum" || name == "aten::prod"; }
+
+// True if a sum or product has the type of its operand. Otherwise its kernel copies the operand.
+bool keeps_type(const c10::OperatorHandle& op, const std::vector<IValue>& arguments) {
+  const at::ScalarType type = arguments[0].toTensor().scalar_type();
+  const auto given = op.schema().argumentIndexWithName("dtype");
+  if (!given || arguments[static_cast<std::size_t>(*given)].isNone())
+    return at::isFloatingType(type);
+  return arguments[static_cast<std::size_t>(*given)].toScalarType() == type;
+}
+
 bool all_contiguous(const std::vector<IValue>& arguments) {
   return std::all_of(arguments.begin(), arguments.end(), [](const IValue& each) {
     return !each.isTensor() || !each.toTensor().defined() || each.toTensor().is_contiguous();
@@ -183,7 +194,7 @@ std::optional<RowCount> rows_of(std::string_view name, const std::vector<IValue>
       operands.push_back(mask);
     return first_dimension(operands);
   };
-  if (name == "aten::mean") return first_dimension({0});
+  if (name == "aten::mean" || is_sum(name)) return first_dimension({0});
   if (name == "aten::_scaled_dot_product_flash_attention_for_cpu") return attention({0, 1, 2}, 5);
   if (name == "aten::_scaled_dot_product_flash_attention_for_cpu_backward")
     return attention({0, 1, 2, 3, 4, 5}, 8);
@@ -383,9 +394,7 @@ const AllocationTrace& allocation_trace(const c10::OperatorHandle& op,
     if (std::all_of(arguments.begin(), arguments.end(), is_taken)) return nothing;
   }
   if (copies_operands(op.schema().name()) && all_contiguous(arguments)) return nothing;
-  // A sum copies nothing if it has the type of its operand.
-  static const std::set<std::string, std::less<>> sums = {"aten::sum", "aten::prod"};
-  if (sums.count(op.schema().name()) && arguments[0].toTensor().is_floating_point()) return nothing;
+  if (is_sum(op.schema().name()) && keeps_type(op, arguments)) return nothing;
   const std::string call = call_signature(op, arguments);
   if (const auto found = known.find(call); found != known.end()) return found->second;
   AllocationTrace trace;  // stored only when complete, as the kernel may throw

@@ -147,6 +147,18 @@ TEST_CASE("dry GPU: sums over many rows need memory for partial sums") {
   CHECK(anatomy::reduction_buffers(at::empty({2'000'000}, at::kMeta), {}, v100()).staging > 0);
 }
 
+TEST_CASE("dry GPU: a sum in another type copies its operand, unless it widens 16-bit numbers") {
+  const DryRun dry(find_gpu("cuda:h200"));
+  const auto memory = anatomy::DryGpu::active()->memory();
+  const at::Tensor x = at::empty({1024, 256}, at::TensorOptions(at::kCUDA)),
+                   shorter = at::empty({1024, 256}, x.options().dtype(at::kBFloat16));
+  const std::int64_t before = memory->allocated();
+  shorter.sum({1}, /*keepdim=*/false, at::kFloat);
+  CHECK(memory->peak_allocated() - before < x.numel());
+  x.sum({1}, /*keepdim=*/false, at::kDouble);
+  CHECK(memory->peak_allocated() - before >= 8 * x.numel());
+}
+
 // Returns the MiB that `call` reserves if the only free block before it has `mebibytes` MiB.
 std::int64_t reserved_with_free_block(std::int64_t mebibytes, const std::function<void()>& call) {
   const auto memory = anatomy::DryGpu::active()->memory();

@@ -274,6 +274,17 @@ std::vector<Case> cases() {
                    return std::vector{leaf({4, 8, 100}), leaf({16, 8, 5})};
                  },
                  [](const auto& x) { return at::conv1d(x[0], x[1]); }});
+  all.push_back(
+      {"sums in another type",
+       [] {
+         return std::vector{leaf({500, 300}, at::kBFloat16)};
+       },
+       [](const auto& x) { return x[0].sum({1}, false, at::kFloat) + x[0].sum(at::kFloat); }});
+  all.push_back({"large sum in another type",
+                 [] {
+                   return std::vector{at::ones({9000, 512})};
+                 },
+                 [](const auto& x) { return x[0].sum(at::kDouble); }});
   all.push_back({"integers, summed",
                  [] {
                    return std::vector{at::ones({50, 300}, at::kInt)};
