@@ -30,9 +30,14 @@ StepCost StepPredictions::predict(const TechniqueSet& techniques, const StepBatc
   // For a TPU, the compiler runs once for the whole step.
   if (batch.accumulation <= 3 || is_for_tpu(options_.step)) return run(techniques, batch);
   // Each further micro-batch adds the same memory and time as the third one.
-  const StepCost three = get(techniques, {.rows = batch.rows, .accumulation = 3}),
-                 two = get(techniques, {.rows = batch.rows, .accumulation = 2});
-  if (is_impossible(three) || is_impossible(two)) return three;
+  const StepBatch three_batches{.rows = batch.rows, .accumulation = 3},
+      two_batches{.rows = batch.rows, .accumulation = 2};
+  const StepCost three = get(techniques, three_batches), two = get(techniques, two_batches);
+  if (is_impossible(three) || is_impossible(two)) {
+    rejection_reasons_[{techniques, batch}] =
+        rejection_reason(techniques, is_impossible(three) ? three_batches : two_batches);
+    return {.bytes = kImpossible};
+  }
   const std::int64_t more = batch.accumulation - 3;
   return {.bytes = three.bytes + more * (three.bytes - two.bytes),
           .seconds = three.seconds +

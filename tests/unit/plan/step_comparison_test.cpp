@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "device/host_traffic.h"
+#include "hasten/base/error.h"
 #include "hasten/plan/plan.h"
 #include "plan/techniques.h"
 #include "unit/plan/planned_steps.h"
@@ -64,6 +65,23 @@ TEST_CASE("plan: a comparison has half the batch and half the length, if they ca
   options.step.length = 1;
   options.step.arguments.per_device_train_batch_size = 1;
   CHECK(compare_changes(options).changes.size() == techniques().size());
+}
+
+TEST_CASE("plan: a comparison has the reason of the model's refusal, for any accumulation") {
+  PlanOptions options = options_of(0);
+  options.predictor = [](const PlanSettings& settings, std::int64_t rows,
+                         std::int64_t accumulation) -> StepCost {
+    if (sets(settings, "activation_checkpointing", "true"))
+      throw UsageError("models.no-recomputation", {.what = "a model without layers"});
+    return cost_of(settings, rows, accumulation);
+  };
+  for (const std::int64_t accumulation : {1, 3, 4, 16}) {
+    CAPTURE(accumulation);
+    options.step.arguments.gradient_accumulation_steps = accumulation;
+    const anatomy::StepComparison comparison = compare_changes(options);
+    CHECK(change_of(comparison, "recompute").rejection_reason.find("without layers") !=
+          std::string::npos);
+  }
 }
 
 TEST_CASE("plan: a comparison announces the changes that it predicts, and no others") {
