@@ -35,6 +35,9 @@ std::string to_text(const StepBatch& batch);
 inline constexpr const char* kSameRowsEffect =
     "The step has the same rows; sums over them have another order, and dropout draws other "
     "numbers.";
+// The effect of batches with fewer rows in a step, which is another algorithm.
+inline constexpr const char* kFewerRowsEffect =
+    "The step has fewer rows, so the learning rate has to be chosen anew.";
 
 // Returns true for the cost of an impossible step, which exceeds every limit.
 bool is_impossible(const StepCost& cost);

@@ -436,9 +436,7 @@ class Search {
       if (batch == best.batch) return;
       batch = best.batch;
       const bool is_same = batch.total_rows() == requested_.total_rows();
-      add_stage(to_text(batch),
-                is_same ? kSameRowsEffect
-                        : "The step has fewer rows, so the learning rate has to be chosen anew.",
+      add_stage(to_text(batch), is_same ? kSameRowsEffect : kFewerRowsEffect,
                 is_same ? Exactness::exact : Exactness::other);
     };
     add_stage("as asked", "", Exactness::exact);

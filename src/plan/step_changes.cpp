@@ -91,9 +91,17 @@ class Comparison {
     const StepBatch half{
         .rows = requested_.rows / 2,
         .accumulation = trains ? 2 * requested_.accumulation : requested_.accumulation};
-    const char* const effect = trains ? kSameRowsEffect : "A batch has half the rows.";
-    return with_prediction(make_change({.name = to_text(half), .group = "batch", .effect = effect}),
-                           {}, half);
+    // Half of an odd batch leaves out a row of each micro-batch.
+    const bool has_same_rows = half.total_rows() == requested_.total_rows();
+    const char* const effect = !trains         ? "A batch has half the rows."
+                               : has_same_rows ? kSameRowsEffect
+                                               : kFewerRowsEffect;
+    return with_prediction(
+        make_change({.name = to_text(half),
+                     .group = "batch",
+                     .exactness = trains && !has_same_rows ? Exactness::other : Exactness::exact,
+                     .effect = effect}),
+        {}, half);
   }
 
   StepChange half_length() {

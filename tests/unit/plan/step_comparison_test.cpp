@@ -67,6 +67,18 @@ TEST_CASE("plan: a comparison has half the batch and half the length, if they ca
   CHECK(compare_changes(options).changes.size() == techniques().size());
 }
 
+TEST_CASE("plan: half of an odd batch is a step with fewer rows") {
+  PlanOptions options = options_of(0);
+  options.step.arguments.per_device_train_batch_size = 3;
+  const anatomy::StepComparison odd = compare_changes(options);
+  CHECK(change_of(odd, "batches of 1 row, 2 in a step").exactness == Exactness::other);
+  CHECK(change_of(odd, "batches of 1 row, 2 in a step").effect.find("fewer rows") !=
+        std::string::npos);
+  options.step.arguments.per_device_train_batch_size = 4;
+  const anatomy::StepComparison even = compare_changes(options);
+  CHECK(change_of(even, "batches of 2 rows, 2 in a step").exactness == Exactness::exact);
+}
+
 TEST_CASE("plan: a comparison has the reason of the model's refusal, for any accumulation") {
   PlanOptions options = options_of(0);
   options.predictor = [](const PlanSettings& settings, std::int64_t rows,
