@@ -73,7 +73,10 @@ class Comparison {
       return change;
     }
     const Technique& without = store(without_technique(technique));
-    return with_prediction(make_change(without), {&without}, requested_);
+    StepChange change = make_change(without);
+    // The change is as exact as the one back to the technique.
+    change.exactness = exactness_of(with_settings(options_.step, without.sets), technique);
+    return with_prediction(std::move(change), {&without}, requested_);
   }
 
   // Returns true if removing the technique changes the step, and if the step has no other technique

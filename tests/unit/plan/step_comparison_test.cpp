@@ -141,6 +141,15 @@ TEST_CASE("plan: a comparison removes the techniques that the step uses unless t
         needed_bytes(estimate(kept).memory));
 }
 
+TEST_CASE("plan: to leave out a technique is as exact as to add it") {
+  PlanOptions options = options_of(0);
+  options.step.arguments.optim = OptimizerName::adamw_8bit;
+  CHECK(change_of(compare_changes(options), "without adamw_8bit").exactness == Exactness::rounding);
+  // The default optimizer is another algorithm than Lion.
+  options.step.arguments.optim = OptimizerName::lion_8bit;
+  CHECK(change_of(compare_changes(options), "without lion_8bit").exactness == Exactness::other);
+}
+
 TEST_CASE("plan: a comparison of inferences has what changes the forward pass") {
   const SmallModel model;
   const PlanOptions options{.step = {.model = model.file(),
