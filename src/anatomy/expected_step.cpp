@@ -20,8 +20,8 @@ bool uses_tensor_cores(const Report& report) {
 
 }  // namespace
 
-std::array<PhaseTime, kPhases> expected_phases(const Report& report) {
-  std::array<PhaseTime, kPhases> phases{};
+PhaseTimes expected_phases(const Report& report) {
+  PhaseTimes phases{};
   for (const Operation& each : report.operations) {
     PhaseTime& phase = phases[static_cast<std::size_t>(each.phase)];
     phase.kernels += each.kernel_seconds;
@@ -30,14 +30,22 @@ std::array<PhaseTime, kPhases> expected_phases(const Report& report) {
   return phases;
 }
 
-std::optional<StepTime> expected_step_time(const Report& report) {
-  StepTime step;
-  for (const PhaseTime& each : expected_phases(report)) {
-    step.kernels += each.kernels;
-    step.host += each.host;
+PhaseTime step_time_of(const PhaseTimes& phases) {
+  PhaseTime sum;
+  for (const PhaseTime& each : phases) {
+    sum.kernels += each.kernels;
+    sum.host += each.host;
   }
-  step.seconds = std::max(step.kernels, step.host);
-  if (step.kernels <= 0) return {};
+  return sum;
+}
+
+std::optional<StepTime> expected_step_time(const Report& report) {
+  const PhaseTime sum = step_time_of(expected_phases(report));
+  if (sum.kernels <= 0) return {};
+  StepTime step;
+  step.kernels = sum.kernels;
+  step.host = sum.host;
+  step.seconds = sum.seconds();
   const bool waits_for_host = step.seconds > 1.1 * step.kernels;
   step.uncertainty = waits_for_host              ? kUncertaintyOfHost
                      : uses_tensor_cores(report) ? kUncertaintyOfTensorCores

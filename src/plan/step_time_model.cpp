@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <numeric>
 #include <vector>
 
 #include "anatomy/expected_step.h"
@@ -49,34 +48,29 @@ constexpr double kLinkShare = 0.8;
 // bandwidth of a server divided by the number of its GPUs.
 constexpr double kHostBytesPerSecond = 50e9;
 
-// The seconds of each phase of one step.
-using PhaseSeconds = std::array<double, anatomy::kPhases>;
-double& seconds_of(PhaseSeconds& all, Phase phase) { return all[static_cast<std::size_t>(phase)]; }
+using anatomy::PhaseTimes;
+anatomy::PhaseTime& time_of(PhaseTimes& all, Phase phase) {
+  return all[static_cast<std::size_t>(phase)];
+}
 
 // Returns the times if every operator runs at a usual share of its roof, or zeros if the roofs are
 // not known.
-PhaseSeconds roofline_phases(const anatomy::Report& report) {
-  PhaseSeconds all{};
+PhaseTimes roofline_phases(const anatomy::Report& report) {
+  PhaseTimes all{};
   if (report.roofs.flops_per_second <= 0 || report.steps == 0) return all;
   for (const anatomy::Operation& each : report.operations) {
     if (each.group == OperationGroup::none) continue;
     const double roofline = std::max(compute_seconds(each, report), memory_seconds(each, report));
-    seconds_of(all, each.phase) +=
+    time_of(all, each.phase).kernels +=
         roofline / typical_roofline_share(each.group) / static_cast<double>(report.steps);
   }
   return all;
 }
 
 // Returns the expected times on a GPU if the report has them, or else the times from the roofs.
-PhaseSeconds phase_seconds(const anatomy::Report& report) {
-  const auto expected = anatomy::expected_phases(report);
-  const bool is_gpu = std::any_of(expected.begin(), expected.end(),
-                                  [](const anatomy::PhaseTime& each) { return each.kernels > 0; });
-  if (!is_gpu) return roofline_phases(report);
-  PhaseSeconds all{};
-  std::transform(expected.begin(), expected.end(), all.begin(),
-                 [](const anatomy::PhaseTime& each) { return each.seconds(); });
-  return all;
+PhaseTimes phase_times(const anatomy::Report& report) {
+  const PhaseTimes expected = anatomy::expected_phases(report);
+  return step_time_of(expected).kernels > 0 ? expected : roofline_phases(report);
 }
 
 // Returns the bytes that the operators of an optimizer read and write in a step, without copies.
@@ -89,31 +83,29 @@ double optimizer_bytes(const anatomy::Report& report) {
   return bytes / static_cast<double>(report.steps);
 }
 
-// Returns the time of a step on a GPU. Copies of activations run during the passes. Copies of
-// gradients and weights run during the optimizer's step in host memory.
+// Returns the time of a step on a GPU. Copies of activations run during the passes. A step of the
+// optimizer in host memory begins after the passes, and copies gradients and weights meanwhile.
 double gpu_seconds(const anatomy::Report& report, const HostTraffic& traffic, const Gpu& gpu) {
-  PhaseSeconds all = phase_seconds(report);
+  PhaseTimes all = phase_times(report);
   const double link =
       kLinkShare * host_link_bytes_per_second(gpu) * static_cast<double>(report.steps);
   const auto copying = [&](std::int64_t bytes) { return static_cast<double>(bytes) / link; };
   const auto activations = traffic.bytes(HostTraffic::Purpose::activations),
              states = traffic.bytes(HostTraffic::Purpose::optimizer_states);
-  double &forward = seconds_of(all, Phase::forward), &backward = seconds_of(all, Phase::backward);
+  double &forward = time_of(all, Phase::forward).kernels,
+         &backward = time_of(all, Phase::backward).kernels;
   forward = std::max(forward, copying(activations.to_host));
   backward = std::max(backward, copying(activations.to_device));
-  if (states.to_host > 0) {
-    seconds_of(all, Phase::optimizer) =
-        std::max({copying(states.to_host), copying(states.to_device),
-                  optimizer_bytes(report) / kHostBytesPerSecond});
-  }
-  return std::accumulate(all.begin(), all.end(), 0.0);
+  if (states.to_host == 0) return step_time_of(all).seconds();
+  time_of(all, Phase::optimizer) = {};
+  return step_time_of(all).seconds() + std::max({copying(states.to_host), copying(states.to_device),
+                                                 optimizer_bytes(report) / kHostBytesPerSecond});
 }
 
 }  // namespace
 
 double reported_seconds(const anatomy::Report& report) {
-  const PhaseSeconds phases = phase_seconds(report);
-  return std::accumulate(phases.begin(), phases.end(), 0.0);
+  return step_time_of(phase_times(report)).seconds();
 }
 
 double StepTimeModel::roofline(const CollectedCall& call) const {

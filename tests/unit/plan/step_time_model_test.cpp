@@ -26,6 +26,26 @@ TEST_CASE("plan: products of float16 are faster on a GPU that has no bfloat16") 
   CHECK(change_of(comparison, "fp16").cost.seconds < 0.7 * comparison.baseline.seconds);
 }
 
+TEST_CASE("plan: a step on a GPU takes the time that its report expects") {
+  // The host is ahead of the kernels of the forward pass, so its time counts once for the step.
+  anatomy::Report report;
+  report.steps = 1;
+  report.operations.resize(2);
+  anatomy::Operation &forward = report.operations[0], &backward = report.operations[1];
+  forward.phase = anatomy::Phase::forward;
+  forward.kernel_seconds = 1;
+  forward.host_seconds = 3;
+  backward.phase = anatomy::Phase::backward;
+  backward.kernel_seconds = 5;
+  backward.host_seconds = 1;
+  CHECK(reported_seconds(report) == doctest::Approx(6));
+  CHECK(reported_seconds(report) == doctest::Approx(expected_step_time(report)->seconds));
+  const SmallModel model;
+  const PlanOptions options{.step = {.model = model.file(), .length = 64, .device = "cuda:t4"}};
+  CHECK(compare_changes(options).baseline.seconds ==
+        doctest::Approx(expected_step_time(estimate(options.step))->seconds));
+}
+
 TEST_CASE("plan: offloaded bytes take the time of the link") {
   const SmallModel model(/*width=*/256);
   PlanOptions options{.step = {.model = model.file(),
