@@ -156,6 +156,14 @@ Results gpu_layer_norm(Arguments a) {
   return {at::empty(x.sizes(), x.options()), numbers(sizes, x, type), numbers(sizes, x, type)};
 }
 
+// The statistics of the channels have the same types as those of the rows.
+Results gpu_batch_norm(Arguments a) {
+  const Tensor x = tensor(a, 0);
+  const std::int64_t channels = a[5].toBool() ? x.size(1) : 0;
+  const at::ScalarType type = x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+  return {at::empty_like(x), numbers({channels}, x, type), numbers({channels}, x, type)};
+}
+
 Results cudnn_grid_sampler(Arguments a) {
   const Tensor x = tensor(a, 0), grid = tensor(a, 1);
   return {at::empty({x.size(0), x.size(1), grid.size(1), grid.size(2)}, x.options())};
@@ -357,6 +365,7 @@ ShapeRule find_gpu_shape_rule(std::string_view name, std::string_view overload) 
   if (overload == "dtype_out" && name == "aten::addmm") return sum_of_product;
   static const std::map<std::string, ShapeRule, std::less<>> all = {
       {"aten::native_layer_norm", gpu_layer_norm},
+      {"aten::native_batch_norm", gpu_batch_norm},
       {"aten::_scaled_dot_product_flash_attention", flash_attention},
       {"aten::_scaled_dot_product_flash_attention_backward", flash_attention_backward},
       {"aten::_scaled_dot_product_efficient_attention", efficient_attention},

@@ -41,12 +41,8 @@ Results index_select(Arguments a) {
   return {sized(sizes, x)};
 }
 
-// Returns the type of batch norm's statistics: float for 16-bit numbers, else the type of x.
-at::ScalarType statistics_type(const Tensor& x) {
-  return at::isReducedFloatingType(x.scalar_type()) ? at::kFloat : x.scalar_type();
-}
-// Returns the type of layer and group norm's statistics on the CPU: float if the weight and x have
-// different types, else the type of x.
+// Returns the type of a norm's statistics on the CPU: float if the weight and x have different
+// types, else the type of x.
 at::ScalarType norm_statistics_type(const Tensor& x, const Tensor& weight) {
   return weight.defined() && weight.scalar_type() != x.scalar_type() ? at::kFloat : x.scalar_type();
 }
@@ -78,17 +74,19 @@ Results group_norm_backward(Arguments a) {
           mask[2] && weight.defined() ? like(weight) : Tensor()};
 }
 Results batch_norm(Arguments a) {
-  const Tensor x = tensor(a, 0);
+  const Tensor x = tensor(a, 0), weight = tensor(a, 1);
   const bool training = a[5].toBool();
   const std::int64_t channels = training ? x.size(1) : 0;
-  return {like(x), sized({channels}, x, statistics_type(x)),
-          sized({channels}, x, statistics_type(x))};
+  const at::ScalarType type = norm_statistics_type(x, weight.defined() ? weight : tensor(a, 3));
+  return {like(x), sized({channels}, x, type), sized({channels}, x, type)};
 }
+// The gradients of weight and bias have the type of the weight.
 Results batch_norm_backward(Arguments a) {
   const Tensor x = tensor(a, 1), weight = tensor(a, 2);
+  const at::ScalarType type = weight.defined() ? weight.scalar_type() : x.scalar_type();
   const auto mask = a[9].toBoolList();
-  return {mask[0] ? like(x) : Tensor(), mask[1] ? sized({x.size(1)}, x) : Tensor(),
-          mask[2] ? sized({x.size(1)}, x) : Tensor()};
+  return {mask[0] ? like(x) : Tensor(), mask[1] ? sized({x.size(1)}, x, type) : Tensor(),
+          mask[2] ? sized({x.size(1)}, x, type) : Tensor()};
 }
 
 Results native_dropout(Arguments a) { return {like(tensor(a, 0)), like(tensor(a, 0), at::kBool)}; }

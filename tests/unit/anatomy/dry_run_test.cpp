@@ -74,6 +74,24 @@ TEST_CASE("dry run: products have the shapes and types of LibTorch's") {
   CHECK(at::ones({3000}, at::kInt).prod(0).scalar_type() == at::kLong);
 }
 
+TEST_CASE("dry run: the statistics and gradients of a batch norm have the types of LibTorch's") {
+  const auto types = [](at::ScalarType type) {
+    const at::Tensor x = at::ones({4, 8, 5, 5}, at::kBFloat16), weight = at::ones({8}, type);
+    const auto [y, mean, deviation] =
+        at::native_batch_norm(x, weight, weight, {}, {}, /*training=*/true, 0.1, 1e-5);
+    const auto [dx, dweight, dbias] = at::native_batch_norm_backward(
+        y, x, weight, {}, {}, mean, deviation, /*train=*/true, 1e-5, {true, true, true});
+    return std::vector{mean.scalar_type(), deviation.scalar_type(), dx.scalar_type(),
+                       dweight.scalar_type(), dbias.scalar_type()};
+  };
+  for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) {
+    CAPTURE(type);
+    const std::vector<at::ScalarType> real = types(type);
+    const DryRun dry;
+    CHECK((types(type) == real));
+  }
+}
+
 TEST_CASE("dry run: memory written by pointer is kept") {
   const DryRun dry;
   const at::Tensor x = at::tensor({1.0f, 2.0f, 3.0f});
