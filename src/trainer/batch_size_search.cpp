@@ -42,15 +42,13 @@ void Trainer::BatchSizeSearch::restart(const std::filesystem::path& checkpoint) 
           checkpoint.empty() ? "starts again" : "continues from " + checkpoint.string(),
           " with batches of ", args.per_device_train_batch_size, " and ",
           args.gradient_accumulation_steps, " of them in a step"));
-  if (!checkpoint.empty()) {
-    args.resume_from_checkpoint = checkpoint.string();
-    return;
-  }
-  if (args.resume_from_checkpoint.empty()) {
+  if (checkpoint.empty()) {
     // The run that failed began without checkpoints in the folder, so these are its own.
     once(trainer_.group(), trainer_.writes(), [&] {
       for (const std::filesystem::path& each : checkpoints(args.output_dir)) remove_directory(each);
     });
+  } else {
+    args.resume_from_checkpoint = checkpoint.string();
   }
   const torch::NoGradGuard no_grad;
   for (const auto& [name, tensor] : tensors_of(*trainer_.model).tensors)

@@ -27,8 +27,9 @@ class Trainer::BatchSizeSearch {
 
   // Returns false if the batches have one row already.
   bool halve();
-  // Continues from the checkpoint, or from the weights and the random state at the start. In the
-  // latter case it removes the checkpoints of the run that failed.
+  // Prepares a run that continues from the checkpoint. If the path is empty, the run begins with
+  // the weights and the random state at the start, and the checkpoints of the run that failed are
+  // removed.
   void restart(const std::filesystem::path& checkpoint);
 
  private:

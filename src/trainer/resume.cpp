@@ -124,7 +124,8 @@ Trainer::Impl::Resume::PendingState Trainer::Impl::Resume::restore() {
   trainer_.logger.info(
       str("resuming from ", from.string(), " at step ", trainer_.state.global_step));
   report_changes(checkpoint);
-  if (trainer_.args.ignore_data_skip) return {};  // the window begins again with the epoch
+  if (trainer_.args.ignore_data_skip)
+    return {.folder = from, .windows = {}};  // the window begins again with the epoch
   return {.folder = from,
           .windows = checkpoint.position.windows,
           .loss_scale = checkpoint.position.loss_scale};

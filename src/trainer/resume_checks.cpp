@@ -86,9 +86,14 @@ std::string format_batch(std::int64_t rows_of_each, std::int64_t processes) {
 
 constexpr const char* kRestartEpochHint = "start the epoch again with --ignore_data_skip";
 
+// True if batches of another size can continue at a position between two steps: it is known in
+// rows, and the last batch of an epoch is never dropped.
+bool allows_other_batch_size(const TrainingPosition& position, const TrainingArguments& args) {
+  return position.loader.rows >= 0 && !args.dataloader_drop_last;
+}
+
 // Checks that a step has the same number of rows as before. Accumulating more batches that are
-// smaller gives the same steps, if the position in the data is known in rows and the last batch of
-// an epoch is never dropped.
+// smaller gives the same steps.
 void check_rows_per_step(const CheckpointToResume& checkpoint, const TrainingArguments& args,
                          std::int64_t processes) {
   const std::int64_t accumulated =
@@ -98,8 +103,7 @@ void check_rows_per_step(const CheckpointToResume& checkpoint, const TrainingArg
                      own = rows_of_rank(args, args.per_device_train_batch_size, processes),
                      now = own * processes;
   const bool same_rows = before * accumulated == now * args.gradient_accumulation_steps;
-  const bool is_same_position =
-      before == now || (checkpoint.position.loader.rows >= 0 && !args.dataloader_drop_last);
+  const bool is_same_position = before == now || allows_other_batch_size(checkpoint.position, args);
   if (same_rows && is_same_position) return;
   const std::string what = "resuming from " + checkpoint.folder.string();
   if (before != now) {
@@ -219,6 +223,13 @@ void check_resumable(const CheckpointToResume& checkpoint, const TrainingArgumen
   check_rows_per_step(checkpoint, args, processes);
   check_same_micro_batches(checkpoint, args, processes);
   check_order_of_rows(checkpoint, args, rows);
+}
+
+bool allows_smaller_batches(const std::filesystem::path& folder, const TrainingArguments& args) {
+  if (!has_training_state(folder)) return false;
+  if (args.ignore_data_skip) return true;
+  const TrainingPosition position = load_training_position(folder);
+  return position.windows.empty() && allows_other_batch_size(position, args);
 }
 
 void check_same_shards(const CheckpointToResume& checkpoint, const TrainingArguments& args,

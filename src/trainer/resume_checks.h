@@ -31,6 +31,10 @@ struct CheckpointToResume {
 void check_resumable(const CheckpointToResume& checkpoint, const TrainingArguments& args,
                      std::int64_t processes, std::int64_t rows);
 
+// True if check_resumable() accepts the folder of a checkpoint for smaller batches, of which each
+// step accumulates more. False if the folder has only weights.
+bool allows_smaller_batches(const std::filesystem::path& folder, const TrainingArguments& args);
+
 // Returns a sentence for each changed argument that affects the numbers.
 std::vector<std::string> changed_arguments(const CheckpointToResume& checkpoint,
                                            const TrainingArguments& args);

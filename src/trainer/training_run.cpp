@@ -42,13 +42,19 @@ class Trainer::Run {
 
   // True if a training step, and not an evaluation, ran out of memory.
   bool ran_out_of_memory() const { return memory_.ran_out(); }
-  // Returns the folder of the newest checkpoint that this run has saved and that a run can continue
-  // from. Empty if there is none.
-  std::filesystem::path saved_checkpoint() {
+  // Returns the folder from which a run with smaller batches can continue: the newest checkpoint of
+  // this run, or else the one that it resumed from. Returns an empty path if the run starts again,
+  // and nullopt if it resumed and smaller batches cannot. A collective.
+  std::optional<std::filesystem::path> restart_point() {
     checkpoints_.finish();
     const std::int64_t step = checkpoints_.last_saved();
-    const bool can_continue = step > started_at_step_ && !args_.save_only_model;
-    return can_continue ? checkpoints_.folder_of(step) : std::filesystem::path();
+    if (step > started_at_step_) {
+      const std::filesystem::path saved = checkpoints_.folder_of(step);
+      if (allows_smaller_batches(saved, args_)) return saved;
+    }
+    if (resumed_.folder.empty()) return std::filesystem::path();
+    if (allows_smaller_batches(resumed_.folder, args_)) return resumed_.folder;
+    return std::nullopt;
   }
 
   TrainOutput train() {
@@ -569,17 +575,18 @@ TrainOutput Trainer::train(const IgnoreKeys& ignore_keys_for_eval) {
   if (!impl_->args.auto_find_batch_size) return Run(*impl_).train();
   BatchSizeSearch search(*impl_);
   while (true) {
-    std::filesystem::path checkpoint;
+    std::optional<std::filesystem::path> checkpoint;
     {
       Run run(*impl_);
       try {
         return run.train();
       } catch (const MemoryError&) {
-        if (!run.ran_out_of_memory() || !search.halve()) throw;
-        checkpoint = run.saved_checkpoint();
+        if (!run.ran_out_of_memory()) throw;
+        checkpoint = run.restart_point();
+        if (!checkpoint || !search.halve()) throw;
       }
     }
-    search.restart(checkpoint);
+    search.restart(*checkpoint);
   }
 }
 

@@ -115,6 +115,61 @@ TEST_CASE("auto_find_batch_size: a run that has saved only its weights starts ag
   CHECK(fs::exists(parts.path / "checkpoint-6/model.safetensors"));
 }
 
+TEST_CASE("auto_find_batch_size: a run whose last batches are dropped starts again") {
+  const Folder whole, parts;
+  Trainer reference(new_model(0), arguments(whole), {.train_dataset = TrainerDataset(rows(24))});
+  reference.train();
+  TrainingArguments args = arguments(parts);
+  args.auto_find_batch_size = true;
+  args.dataloader_drop_last = true;
+  args.save_strategy = SaveStrategy::steps;
+  args.save_steps = 2;
+  std::string log;
+  Trainer trainer(small_memory(4, /*from_call=*/3), args,
+                  {.train_dataset = TrainerDataset(rows(24)),
+                   .log_sink = [&](std::string_view line) { log += line; }});
+  CHECK(trainer.train().steps == 6);
+  CHECK_MESSAGE(log.find("starts again") != std::string::npos, log);
+  check_close(logged(trainer), logged(reference));
+
+  // Smaller batches cannot continue from the checkpoint that this run is given.
+  const Folder resumed;
+  args.output_dir = resumed.path.string();
+  args.resume_from_checkpoint = (parts.path / "checkpoint-2").string();
+  args.per_device_train_batch_size = 4;
+  args.gradient_accumulation_steps = 2;
+  Trainer again(small_memory(3), args,
+                {.train_dataset = TrainerDataset(rows(24)), .log_sink = [](std::string_view) {}});
+  CHECK(code_of([&] { again.train(); }) == "trainer.out-of-memory");
+  CHECK(again.args().per_device_train_batch_size == 4);
+}
+
+TEST_CASE("auto_find_batch_size: a run that has saved inside a window starts again") {
+  // Saves inside the second window, as long as the batches have their first size.
+  struct WindowSaver : TrainerCallback {
+    void on_substep_end(const TrainerEvent& event, TrainerControl& control) override {
+      control.should_save =
+          event.state.global_step == 1 && event.args.per_device_train_batch_size == 8;
+    }
+  };
+  const Folder whole, parts;
+  TrainingArguments args = arguments(whole);
+  args.gradient_accumulation_steps = 2;
+  Trainer reference(new_model(0), args, {.train_dataset = TrainerDataset(rows(32))});
+  reference.train();
+  args.output_dir = parts.path.string();
+  args.auto_find_batch_size = true;
+  std::string log;
+  Trainer trainer(small_memory(4, /*from_call=*/4), args,
+                  {.train_dataset = TrainerDataset(rows(32)),
+                   .callbacks = {std::make_shared<WindowSaver>()},
+                   .log_sink = [&](std::string_view line) { log += line; }});
+  CHECK(trainer.train().steps == 4);
+  CHECK_MESSAGE(log.find("starts again") != std::string::npos, log);
+  check_close(logged(trainer), logged(reference));
+  CHECK_FALSE(fs::exists(parts.path / "checkpoint-1"));
+}
+
 TEST_CASE("auto_find_batch_size: one row that does not fit is the error of a plain run") {
   const Folder folder;
   TrainingArguments args = arguments(folder);
