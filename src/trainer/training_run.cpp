@@ -4,6 +4,7 @@
 #include <cmath>
 #include <iostream>
 #include <optional>
+#include <string>
 
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
@@ -25,6 +26,30 @@
 #include "trainer/work_counter.h"
 
 namespace hasten {
+namespace {
+
+// Restores the arguments that a restart inside of a call of train() changes: the next call is a run
+// of its own.
+class StartArgumentsScope {
+ public:
+  explicit StartArgumentsScope(TrainingArguments& args)
+      : args_(args),
+        resume_from_checkpoint_(args.resume_from_checkpoint),
+        overwrite_output_dir_(args.overwrite_output_dir) {}
+  StartArgumentsScope(const StartArgumentsScope&) = delete;
+  StartArgumentsScope& operator=(const StartArgumentsScope&) = delete;
+  ~StartArgumentsScope() {
+    args_.resume_from_checkpoint.swap(resume_from_checkpoint_);
+    args_.overwrite_output_dir = overwrite_output_dir_;
+  }
+
+ private:
+  TrainingArguments& args_;
+  std::string resume_from_checkpoint_;
+  const bool overwrite_output_dir_;
+};
+
+}  // namespace
 
 class Trainer::Run {
  public:
@@ -572,6 +597,7 @@ class Trainer::Run {
 
 TrainOutput Trainer::train(const IgnoreKeys& ignore_keys_for_eval) {
   impl_->ignored_in_evaluations = ignore_keys_for_eval;
+  const StartArgumentsScope start(impl_->args);
   if (!impl_->args.auto_find_batch_size) return Run(*impl_).train();
   BatchSizeSearch search(*impl_);
   while (true) {

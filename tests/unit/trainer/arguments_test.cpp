@@ -96,6 +96,20 @@ TEST_CASE("auto_find_batch_size: a run that has saved continues from its checkpo
   check_close(logged(trainer), logged(reference));
 }
 
+TEST_CASE("auto_find_batch_size: the next run of the Trainer does not continue from a checkpoint") {
+  const Folder folder;
+  TrainingArguments args = arguments(folder);
+  args.auto_find_batch_size = true;
+  args.overwrite_output_dir = true;
+  args.save_strategy = SaveStrategy::steps;
+  args.save_steps = 2;
+  Trainer trainer(small_memory(4, /*from_call=*/4), args,
+                  {.train_dataset = TrainerDataset(rows(22)), .log_sink = [](std::string_view) {}});
+  CHECK(trainer.train().steps == 4);  // after the two steps of checkpoint-2
+  CHECK(trainer.args().resume_from_checkpoint.empty());
+  CHECK(trainer.train().steps == 6);
+}
+
 TEST_CASE("auto_find_batch_size: a run that has saved only its weights starts again") {
   const Folder whole, parts;
   Trainer reference(new_model(0), arguments(whole), {.train_dataset = TrainerDataset(rows(22))});
