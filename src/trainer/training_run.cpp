@@ -193,7 +193,8 @@ class Trainer::Run {
         // A signal cannot wait for the end of a long window. A checkpoint keeps the open window.
         // With elastic ranks, a checkpoint is saved only between steps.
         if (control_.stops_on_signal() && !trainer_.is_elastic()) break;
-        if (window_batches_ == 0 && (control_.stops_training() || control_.stops_epoch())) break;
+        const bool is_between_steps = window_batches_ == 0 && pending_step_.batches.empty();
+        if (is_between_steps && (control_.stops_training() || control_.stops_epoch())) break;
       }
     } catch (const DataError& error) {
       if (has_batches || error.code() != "data.empty" || trainer_.state.global_step == 0) throw;

@@ -376,6 +376,25 @@ TEST_CASE("step graphs: callbacks are called in each phase of a step, and may ch
 
 namespace {
 
+struct EarlyStop : QuietCallback {
+  void on_epoch_begin(const TrainerEvent&, TrainerControl& control) override {
+    control.should_training_stop = true;
+  }
+};
+
+}  // namespace
+
+TEST_CASE("step graphs: a stop at the beginning of an epoch waits for the end of a step") {
+  const Folder folder;
+  Setup setup{.args = steps_of(folder, 20), .callbacks = {std::make_shared<EarlyStop>()}};
+  setup.args.gradient_accumulation_steps = 4;
+  const Result plain = run(setup, false), graphs = run(setup, true);
+  CHECK(plain.losses.size() == 1);
+  check_equal(graphs, plain);
+}
+
+namespace {
+
 // Changes the model at the end of step 12, so that the graph is no longer valid for the next step.
 struct LaterChanger : QuietCallback {
   using Change = void (*)(torch::nn::Module& model);
