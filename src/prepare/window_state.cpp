@@ -16,6 +16,20 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
+// Returns the prefix of the names in model i. The first model has none, so the prefix of another
+// one must not be the name of a module in it.
+std::string prefix_of_model(const Models& models, std::size_t i) {
+  if (i == 0) return "";
+  std::string prefix = str("model_", i, '.');
+  const auto first = models.front()->named_parameters();
+  const auto is_taken = [&] {
+    return std::any_of(first.begin(), first.end(),
+                       [&](const auto& item) { return starts_with(item.key(), prefix); });
+  };
+  while (is_taken()) prefix.insert(0, "_");
+  return prefix;
+}
+
 // Returns every parameter of the prepared models and optimizers, without repetitions.
 ParameterNames names_of_all(SavedObjects& saved) {
   ParameterNames names;
@@ -25,7 +39,7 @@ ParameterNames names_of_all(SavedObjects& saved) {
   };
   const auto models = saved.models();
   for (std::size_t i = 0; i < models.size(); ++i) {
-    const std::string prefix = i == 0 ? "" : str("model_", i, '.');
+    const std::string prefix = prefix_of_model(models, i);
     for (const auto& item : models[i]->named_parameters()) add(prefix + item.key(), item.value());
   }
   const auto optimizers = saved.optimizers();
@@ -92,7 +106,7 @@ ParameterNames names_of_parameters(const torch::optim::Optimizer& optimizer, Sav
   std::map<const void*, std::string> of_models;
   const auto models = saved.models();
   for (std::size_t i = 0; i < models.size(); ++i) {
-    const std::string prefix = i == 0 ? "" : str("model_", i, '.');
+    const std::string prefix = prefix_of_model(models, i);
     for (const auto& item : models[i]->named_parameters())
       of_models.emplace(item.value().unsafeGetTensorImpl(), prefix + item.key());
   }

@@ -25,8 +25,8 @@
 namespace hasten {
 
 // Returns the names of an optimizer's parameters. They are the names in the model, with the prefix
-// `model_1.` and so on for further models. A parameter that belongs to no model has the name
-// `group.G.parameter.P`.
+// `model_1.` and so on for further models, or `_model_1.` if the first model has a module of this
+// name. A parameter that belongs to no model has the name `group.G.parameter.P`.
 ParameterNames names_of_parameters(const torch::optim::Optimizer& optimizer, SavedObjects& saved);
 
 OpenWindows open_windows_of(AcceleratorState& state);

@@ -111,6 +111,59 @@ TEST_CASE("save_state: the options of an optimizer are those of the checkpoint")
   CHECK_FALSE(options.nesterov());
 }
 
+namespace {
+
+struct TwinsImpl : torch::nn::Module {
+  TwinsImpl() {
+    torch::manual_seed(5);
+    first = register_module("model_0", torch::nn::Linear(2, 2));
+    second = register_module("model_1", torch::nn::Linear(2, 2));
+  }
+  at::Tensor forward(const at::Tensor& x) { return second(first(x)); }
+  torch::nn::Linear first{nullptr}, second{nullptr};
+};
+TORCH_MODULE(Twins);
+
+}  // namespace
+
+TEST_CASE("save_state: a module of the first model may be called model_1") {
+  const TemporaryDirectory folder;
+  const fs::path state = folder.path() / "state";
+  // Makes a step for each input, and returns the parameters.
+  const auto run_steps = [&](const std::vector<double>& inputs, bool resumes) {
+    Twins twins;
+    torch::nn::Linear head(2, 1);
+    std::vector<at::Tensor> parameters = twins->parameters();
+    for (const at::Tensor& each : head->parameters()) parameters.push_back(each);
+    optim::SGD sgd(parameters, optim::SGDOptions(0.01).momentum(0.9));
+    Accelerator accelerator({.cpu = true});
+    auto [model] = accelerator.prepare(twins);  // the first model
+    auto [top, optimizer] = accelerator.prepare(head, sgd);
+    if (resumes) accelerator.load_state(state);
+    for (const double input : inputs) {
+      const auto guard = accelerator.accumulate(model, top);
+      accelerator.backward(top(model(at::full({1, 2}, input))).sum());
+      optimizer.step();
+      optimizer.zero_grad();
+    }
+    if (!resumes) accelerator.save_state(state);
+    return parameters;
+  };
+  const std::vector<at::Tensor> straight = run_steps({1, 2, 3}, false);
+  run_steps({1, 2}, false);
+  const std::vector<at::Tensor> resumed = run_steps({3}, true);
+  for (std::size_t i = 0; i < straight.size(); ++i) CHECK(at::equal(resumed[i], straight[i]));
+
+  Twins twins;
+  torch::nn::Linear head(2, 1);
+  Accelerator accelerator({.gradient_accumulation_steps = 2, .cpu = true});
+  auto [model] = accelerator.prepare(twins);
+  auto [top] = accelerator.prepare(head);
+  const auto guard = accelerator.accumulate(model, top);
+  accelerator.backward(top(model(at::ones({1, 2}))).sum());
+  CHECK(accelerator.open_windows().gradients.size() == 6);
+}
+
 TEST_CASE("save_state: hooks write into the checkpoint, and can be removed") {
   const TemporaryDirectory folder;
   Accelerator accelerator({.cpu = true});
