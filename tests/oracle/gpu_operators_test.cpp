@@ -313,8 +313,8 @@ TEST_CASE("GPU operators: bias_tanh_gelu and its gradients equal LibTorch's") {
   torch::manual_seed(7);
   const Kernels kernels;
   for (const at::ScalarType type : kTypes) {
-    for (const std::vector<std::int64_t>& sizes :
-         std::vector<std::vector<std::int64_t>>{{1, 3}, {2, 3, 128}, {70, 36}, {300, 264}}) {
+    for (const std::vector<std::int64_t>& sizes : std::vector<std::vector<std::int64_t>>{
+             {1, 3}, {2, 3, 128}, {70, 36}, {300, 264}, {0, 36}}) {
       CAPTURE(type);
       CAPTURE(sizes);
       const Tensor x = leaf(at::randn(sizes).mul_(2).to(type)),

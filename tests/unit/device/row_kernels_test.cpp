@@ -461,6 +461,55 @@ TEST_CASE("row kernels: a call without elements starts nothing") {
   }
 }
 
+TEST_CASE("row kernels: sums over no rows are zeros") {
+  constexpr Index kColumns = 300;
+  const Tensor ones = at::ones({kColumns});
+  const auto check_zeros = [&](Index width, const auto& start_call) {
+    for (const NumberType type : {NumberType::f32, NumberType::bf16}) {
+      const Tensor sums = at::full({1, width}, 7.0f);
+      start_call(sums.mutable_data_ptr<float>(), type);
+      CHECK(at::equal(sums, at::zeros_like(sums)));
+    }
+  };
+  const auto gelu = [&](float* sums) {
+    return BiasGeluBackwardCall<>{.dy = nullptr,
+                                  .x = nullptr,
+                                  .bias = ones.const_data_ptr<float>(),
+                                  .dx = nullptr,
+                                  .sums = sums,
+                                  .parts = 1,
+                                  .rows = 0,
+                                  .columns = kColumns};
+  };
+  const auto norm = [&](float* sums) {
+    return DropoutAddNormBackwardCall<>{.dy = nullptr,
+                                        .z = nullptr,
+                                        .mean = nullptr,
+                                        .rstd = nullptr,
+                                        .gamma = ones.const_data_ptr<float>(),
+                                        .decisions = {},
+                                        .dz = nullptr,
+                                        .dx = nullptr,
+                                        .sums = sums,
+                                        .parts = 1,
+                                        .rows = 0,
+                                        .columns = kColumns};
+  };
+  check_zeros(kColumns, [&](float* sums, NumberType type) { start(gelu(sums), type, emulated); });
+  check_zeros(kColumns, [&](float* sums, NumberType type) {
+    start(BiasTanhGeluBackwardCall{gelu(sums)}, type, emulated);
+  });
+  check_zeros(kColumns, [&](float* sums, NumberType type) {
+    start(ColumnSumCall<>{.x = nullptr, .sums = sums, .parts = 1, .rows = 0, .columns = kColumns},
+          type, emulated);
+  });
+  check_zeros(3 * kColumns,
+              [&](float* sums, NumberType type) { start(norm(sums), type, emulated); });
+  check_zeros(3 * kColumns, [&](float* sums, NumberType type) {
+    start(DropoutAddPreNormBackwardCall{norm(sums)}, type, emulated);
+  });
+}
+
 // On a GPU, a block has whole warps and at most 1024 threads, and a grid has fewer than 2^31
 // blocks.
 TEST_CASE("row kernels: grids are within a GPU's limits") {

@@ -5,9 +5,9 @@
 //         NumberType::bf16, launch);                   // launch(kernel, Grid)
 //
 // The calls are defined in the kernels' files. The type of the numbers is passed separately; all
-// tensors are contiguous. A call without elements starts nothing. Throws nothing. Each call
-// computes the same as the CPU kernel of its name (ops/kernels/kernels.h), with sums in float in
-// another order.
+// tensors are contiguous. A call without elements starts nothing, except that a call with sums over
+// rows writes zeros to them if there are no rows. Throws nothing. Each call computes the same as the
+// CPU kernel of its name (ops/kernels/kernels.h), with sums in float in another order.
 #pragma once
 
 #include <algorithm>
@@ -180,7 +180,7 @@ void start_gelu(const BiasGeluCall<>& c, NumberType type, const Launch& launch) 
 
 template <class Gelu, class Launch>
 void start_gelu(const BiasGeluBackwardCall<>& c, NumberType type, const Launch& launch) {
-  if (c.rows == 0 || c.columns == 0) return;
+  if (c.columns == 0) return;
   with_packs(type, c.columns, {c.dy, c.x, c.dx}, {c.bias}, [&]<class T, int kPack>() {
     launch(BiasGeluBackwardKernel<T, kPack, Gelu>{typed<T>(c)},
            grid_of_tiles<kPack>(c.parts, c.columns));
@@ -209,7 +209,7 @@ void start(const BiasTanhGeluBackwardCall& c, NumberType type, const Launch& lau
 
 template <class Launch>
 void start(const ColumnSumCall<>& c, NumberType type, const Launch& launch) {
-  if (c.rows == 0 || c.columns == 0) return;
+  if (c.columns == 0) return;
   with_packs(type, c.columns, {c.x}, {}, [&]<class T, int kPack>() {
     launch(ColumnSumKernel<T, kPack>{typed<T>(c)}, grid_of_tiles<kPack>(c.parts, c.columns));
   });
@@ -252,7 +252,7 @@ void start(const DropoutAddPreNormCall& pre, NumberType type, const Launch& laun
 
 template <class Launch>
 void start(const DropoutAddNormBackwardCall<>& c, NumberType type, const Launch& launch) {
-  if (c.rows == 0 || c.columns == 0) return;
+  if (c.columns == 0) return;
   with_register_rows(
       type, c.columns, kMaxThreads, {c.dy, c.z, c.dz, c.dx}, {c.gamma},
       [&]<class T, int kPack, int kPacks>() {
@@ -264,7 +264,7 @@ void start(const DropoutAddNormBackwardCall<>& c, NumberType type, const Launch&
 template <class Launch>
 void start(const DropoutAddPreNormBackwardCall& pre, NumberType type, const Launch& launch) {
   const DropoutAddNormBackwardCall<>& c = pre.call;
-  if (c.rows == 0 || c.columns == 0) return;
+  if (c.columns == 0) return;
   with_register_rows(
       type, c.columns, kMaxThreads, {c.dy, c.dx}, {c.z, c.dz, c.of_stream, c.gamma},
       [&]<class T, int kPack, int kPacks>() {
