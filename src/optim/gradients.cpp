@@ -81,7 +81,9 @@ bool is_reading_deferred(const std::vector<at::Tensor>& parameters) {
   return !parameters.empty() && device_of(parameters.front().device()).traits().defers_scalar_reads;
 }
 
-// Multiplies sparse gradients one by one, and all dense ones in one call.
+// Multiplies sparse gradients one by one, and all dense ones in one call. A sparse gradient becomes a
+// product of its own: if the rows of two tables are added, autograd gives both tables the same
+// numbers, which would be multiplied twice. The other table may belong to another optimizer.
 template <class Factor>
 void multiply_gradients(const std::vector<at::Tensor>& parameters, const Factor& factor) {
   const torch::NoGradGuard no_grad;
@@ -89,7 +91,7 @@ void multiply_gradients(const std::vector<at::Tensor>& parameters, const Factor&
   for (const at::Tensor& parameter : distinct(parameters)) {
     if (!parameter.grad().defined()) continue;
     if (parameter.grad().is_sparse()) {
-      parameter.mutable_grad().mul_(factor);
+      parameter.mutable_grad() = parameter.grad().mul(factor);
     } else {
       dense.push_back(parameter.mutable_grad());
     }
@@ -150,7 +152,7 @@ void clip_grad_value_(const std::vector<at::Tensor>& parameters, double clip_val
   for (const at::Tensor& parameter : parameters) {
     if (!parameter.grad().defined()) continue;
     if (parameter.grad().is_sparse()) {
-      at::Tensor gradient = coalesced(parameter.grad());
+      const at::Tensor gradient = coalesced(parameter.grad()).clone();  // see multiply_gradients
       gradient.values().clamp_(-clip_value, clip_value);
       parameter.mutable_grad() = gradient;
     } else {

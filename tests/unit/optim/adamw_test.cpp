@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 #include <torch/torch.h>
 
+#include <cmath>
 #include <sstream>
 
 #include "hasten/base/error.h"
@@ -139,6 +140,37 @@ TEST_CASE("adamw: clip_grad_norm_ agrees with LibTorch's and counts sparse gradi
   CHECK(gradient_norm({a[0]}) == doctest::Approx(gradient_norm({b[0]})));
   clip_grad_norm_({a[0]}, 1.0);
   CHECK(gradient_norm({a[0]}) == doctest::Approx(1.0).epsilon(1e-4));
+}
+
+TEST_CASE("adamw: clipping changes sparse gradients that share their values once each") {
+  const Tensor ids = torch::tensor({1, 3, 4}, at::kLong), places = torch::arange(3);
+  const auto table = [](const Tensor& of) {
+    return at::zeros({6, 2}).index_add(0, of, at::full({3, 2}, 4.0));
+  };
+  Tensor words, positions;
+  const auto compute_gradients = [&] {
+    words = at::zeros({6, 2}).requires_grad_();
+    positions = at::zeros({6, 2}).requires_grad_();
+    const Tensor sum = at::embedding(words, ids, -1, false, /*sparse=*/true) +
+                       at::embedding(positions, places, -1, false, /*sparse=*/true);
+    (sum * at::full({3, 2}, 4.0)).sum().backward();
+    REQUIRE(words.grad()._values().is_alias_of(positions.grad()._values()));
+  };
+  compute_gradients();
+  const double norm = clip_grad_norm_({words, positions}, 1.0);
+  CHECK(norm == doctest::Approx(std::sqrt(12 * 16.0)));
+  CHECK(gradient_norm({words, positions}) == doctest::Approx(1.0));
+  CHECK(words.grad().is_sparse());
+
+  compute_gradients();
+  clip_grad_norm_({words}, 0.5);
+  CHECK(gradient_norm({words}) == doctest::Approx(0.5));
+  CHECK(at::equal(positions.grad().to_dense(), table(places)));
+
+  compute_gradients();
+  clip_grad_value_({words}, 1.0);
+  CHECK(at::equal(words.grad().to_dense(), table(ids) / 4));
+  CHECK(at::equal(positions.grad().to_dense(), table(places)));
 }
 
 TEST_CASE("adamw: a NaN in any gradient makes the infinity norm NaN, as in PyTorch") {
