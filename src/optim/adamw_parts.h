@@ -68,14 +68,14 @@ class AdamW::RepeatedAdamWStep final : public RepeatedStep {
     at::Tensor rate;
     FixedNumbers numbers;
     std::map<std::int64_t, at::Tensor> counts;  // key: the count when this object was made
-    std::vector<Member> members;
+    std::vector<at::Tensor> parameters;         // without those of an earlier group
+    std::vector<Member> members;                // the parameters that have moments
   };
 
   AdamWState* state_of(const at::Tensor& parameter) const;
   void add_group(const torch::optim::OptimizerParamGroup& group, TensorSet& seen,
                  std::int64_t& index);
-  void run_group(Group& group, const torch::optim::OptimizerParamGroup& of,
-                 const AdamWOptions& options);
+  void run_group(Group& group, const AdamWOptions& options);
   // Returns the current step counts of a group, with the recorded counts as keys. Returns nullopt
   // if parameters that share a count tensor now have different counts.
   std::optional<std::map<std::int64_t, std::int64_t>> steps_of(const Group& group) const;

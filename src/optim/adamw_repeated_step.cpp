@@ -77,7 +77,7 @@ void AdamW::RepeatedAdamWStep::run() {
                          "pass scale_next_step() a tensor");
   const auto& groups = optimizer_.param_groups();
   for (std::size_t i = 0; i < groups_.size(); ++i)
-    run_group(groups_[i], groups[i], static_cast<const AdamWOptions&>(groups[i].options()));
+    run_group(groups_[i], static_cast<const AdamWOptions&>(groups[i].options()));
   optimizer_.scale_next_step(1.0);
 }
 
@@ -102,7 +102,8 @@ void AdamW::RepeatedAdamWStep::add_group(const torch::optim::OptimizerParamGroup
                                          TensorSet& seen, std::int64_t& index) {
   Group& made = groups_.emplace_back(
       Group{.numbers = fixed_numbers_of(static_cast<const AdamWOptions&>(group.options()))});
-  for (const at::Tensor& parameter : distinct(group.params(), seen)) {
+  made.parameters = distinct(group.params(), seen);
+  for (const at::Tensor& parameter : made.parameters) {
     const at::Device device = parameter.device();
     if (device_of(device).traits().adamw != AdamWKernel::fused)
       throw_not_repeatable(str("a parameter on ", device.str()), "leave out the graph");
@@ -125,8 +126,7 @@ void AdamW::RepeatedAdamWStep::add_group(const torch::optim::OptimizerParamGroup
   if (!made.rate.defined()) made.rate = at::zeros({});  // the group is empty
 }
 
-void AdamW::RepeatedAdamWStep::run_group(Group& group, const torch::optim::OptimizerParamGroup& of,
-                                         const AdamWOptions& options) {
+void AdamW::RepeatedAdamWStep::run_group(Group& group, const AdamWOptions& options) {
   std::vector<Entry> entries;
   std::vector<at::Tensor> counts;
   std::size_t with_gradient = 0;
@@ -140,8 +140,7 @@ void AdamW::RepeatedAdamWStep::run_group(Group& group, const torch::optim::Optim
                            "make a step of the usual kind before");
     counts.push_back(group.counts.at(member.step));
   }
-  const auto all = distinct(of.params());
-  const auto expected = std::count_if(all.begin(), all.end(),
+  const auto expected = std::count_if(group.parameters.begin(), group.parameters.end(),
                                       [](const at::Tensor& each) { return each.grad().defined(); });
   if (static_cast<std::size_t>(expected) != with_gradient)
     throw_not_repeatable("a parameter whose first gradient is that of this step",

@@ -16,17 +16,19 @@ using at::Tensor;
 
 namespace {
 
-// Two groups with their own options, and gradients that change in place.
+// Two groups with their own options, and gradients that change in place. If `is_tied`, the second
+// group repeats a weight of the first.
 struct Training {
-  Training() {
+  explicit Training(bool is_tied = false) {
     torch::manual_seed(3);
     for (const std::int64_t size : {7, 40, 3})
       weights.push_back(at::randn({size}).requires_grad_());
     std::vector<torch::optim::OptimizerParamGroup> groups;
     groups.emplace_back(std::vector<Tensor>{weights[0], weights[1]},
                         AdamWOptions(0.1).weight_decay(0.02).clone());
-    groups.emplace_back(std::vector<Tensor>{weights[2]},
-                        AdamWOptions(0.3).weight_decay(0.0).clone());
+    std::vector<Tensor> second = {weights[2]};
+    if (is_tied) second.push_back(weights[1]);
+    groups.emplace_back(second, AdamWOptions(0.3).weight_decay(0.0).clone());
     adamw = std::make_unique<AdamW>(groups);
   }
 
@@ -125,6 +127,22 @@ TEST_CASE("repeated step: rates, counts and factors of each replay are those of 
   ordinary.ordinary_step(10);
   repeats.replay(10, *repeated, *made.graph);
   check_equal(repeats.state(), ordinary.state());
+}
+
+TEST_CASE("repeated step: a weight of two groups is stepped with the first one") {
+  const GraphDevice device;
+  const DeviceReplacement replacement(device);
+  Training ordinary(/*is_tied=*/true), repeats(/*is_tied=*/true);
+  for (Training* each : {&ordinary, &repeats}) each->ordinary_step(1);
+  const auto repeated = repeats.adamw->repeated_step();
+  const auto made = repeats.record(*repeated);
+  REQUIRE_MESSAGE(made.graph, made.failure);
+  for (int step = 2; step <= 3; ++step) {
+    ordinary.ordinary_step(step);
+    REQUIRE(repeated->can_repeat());
+    repeats.replay(step, *repeated, *made.graph);
+    check_equal(repeats.state(), ordinary.state());
+  }
 }
 
 TEST_CASE("repeated step: parameters that share a count and differ later are noticed") {
