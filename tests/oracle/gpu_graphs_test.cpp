@@ -281,4 +281,19 @@ TEST_CASE("gpu graphs: a step that reads a number is not recorded, and the run g
   CHECK(asked.lines.find("a step that cannot be recorded") != std::string::npos);
 }
 
+TEST_CASE("gpu graphs: a recorder records again after its graphs are gone") {
+  const Graphs graphs;
+  const at::Tensor y = at::ones({4}, tested::device());
+  const GraphSupport support = device_of(y.device()).graphs(y.device().index());
+  REQUIRE_MESSAGE(support.recorder, support.missing);
+  at::Tensor kept;  // as in a module that keeps a tensor of its first step
+  for (const double number : {2.0, 3.0}) {
+    CAPTURE(number);
+    const GraphRecorder::Recording made = support.recorder->record([&] { kept = y * number; });
+    REQUIRE_MESSAGE(made.graph, made.failure);
+    made.graph->replay();
+    CHECK(at::equal(kept.cpu(), at::full({4}, number)));
+  }
+}
+
 }  // namespace oracle_gpu_graphs_test

@@ -10,6 +10,8 @@
 #include <c10/cuda/CUDAStream.h>
 
 #include <exception>
+#include <memory>
+#include <utility>
 
 #include "base/internal_api.h"
 #include "device/graph_recorder.h"
@@ -19,17 +21,21 @@ namespace {
 
 class CudaGraph final : public RecordedGraph {
  public:
-  explicit CudaGraph(c10::DeviceIndex index) : index_(index) {}
+  CudaGraph(c10::DeviceIndex index, std::shared_ptr<const c10::MempoolId_t> pool)
+      : index_(index), pool_(std::move(pool)) {}
 
+  // Other threads, such as one that pins batches, may continue to call CUDA during the capture.
+  void begin() { graph_.capture_begin(*pool_, cudaStreamCaptureModeThreadLocal); }
+  void end() { graph_.capture_end(); }
   void replay() override {
     const c10::DeviceGuard guard(at::Device(at::kCUDA, index_));
-    graph.replay();
+    graph_.replay();
   }
-
-  at::cuda::CUDAGraph graph;
 
  private:
   const c10::DeviceIndex index_;
+  const std::shared_ptr<const c10::MempoolId_t> pool_;  // it must outlive the graph
+  at::cuda::CUDAGraph graph_;
 };
 
 // Returns the text of the exception that the call throws, or an empty text if it throws none.
@@ -49,8 +55,7 @@ class CudaGraphRecorder final : public GraphRecorder {
  public:
   explicit CudaGraphRecorder(int index)
       : index_(static_cast<c10::DeviceIndex>(index)),
-        stream_(c10::cuda::getStreamFromPool(/*isHighPriority=*/false, index_)),
-        pool_(at::cuda::graph_pool_handle()) {}
+        stream_(c10::cuda::getStreamFromPool(/*isHighPriority=*/false, index_)) {}
 
   Recording record(const std::function<void()>& work) override {
     const c10::DeviceGuard guard(at::Device(at::kCUDA, index_));
@@ -64,14 +69,11 @@ class CudaGraphRecorder final : public GraphRecorder {
     (void)at::cuda::getCurrentCUDABlasHandle();
     const at::Generator generator = at::cuda::detail::getDefaultCUDAGenerator(index_);
     const at::Generator before = generator.clone();
-    auto made = std::make_unique<CudaGraph>(index_);
-    std::string failure = failure_of([&] {
-      // Other threads, such as one that pins batches, may continue to call CUDA.
-      made->graph.capture_begin(pool_, cudaStreamCaptureModeThreadLocal);
-    });
+    auto made = std::make_unique<CudaGraph>(index_, pool());
+    std::string failure = failure_of([&] { made->begin(); });
     if (failure.empty()) {
       failure = failure_of(work);
-      const std::string at_end = failure_of([&] { made->graph.capture_end(); });
+      const std::string at_end = failure_of([&] { made->end(); });
       if (failure.empty()) failure = at_end;
     }
     if (failure.empty()) return {.graph = std::move(made)};
@@ -82,10 +84,21 @@ class CudaGraphRecorder final : public GraphRecorder {
   }
 
  private:
+  // Returns the pool of the graphs that exist, or a new one if there are none. LibTorch does not
+  // capture into a pool again after its last graph has been destroyed.
+  std::shared_ptr<const c10::MempoolId_t> pool() {
+    std::shared_ptr<const c10::MempoolId_t> shared = pool_.lock();
+    if (!shared) {
+      shared = std::make_shared<const c10::MempoolId_t>(at::cuda::graph_pool_handle());
+      pool_ = shared;
+    }
+    return shared;
+  }
+
   const c10::DeviceIndex index_;
   // One stream for all captures, because libraries keep a workspace for each.
   const c10::cuda::CUDAStream stream_;
-  const c10::MempoolId_t pool_;
+  std::weak_ptr<const c10::MempoolId_t> pool_;
 };
 
 }  // namespace
