@@ -10,6 +10,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "device.h"
@@ -279,6 +280,26 @@ TEST_CASE("gpu graphs: a step that reads a number is not recorded, and the run g
   check_equal(asked, plain);
   INFO(asked.lines);
   CHECK(asked.lines.find("a step that cannot be recorded") != std::string::npos);
+}
+
+TEST_CASE("gpu graphs: a recorder records again after a recording that has failed") {
+  const Graphs graphs;
+  const at::Tensor y = at::ones({4}, tested::device());
+  const GraphSupport support = device_of(y.device()).graphs(y.device().index());
+  REQUIRE_MESSAGE(support.recorder, support.missing);
+  const auto check_next = [&](float before) {
+    CHECK_FALSE(
+        support.recorder->record([&] { (void)y.mul(2).sum().item<float>(); }).failure.empty());
+    GraphRecorder::Recording made = support.recorder->record([&] { y.add_(1); });
+    REQUIRE_MESSAGE(made.graph, made.failure);
+    made.graph->replay();
+    CHECK(at::equal(y.cpu(), at::full({4}, before + 1)));
+    return std::move(made.graph);
+  };
+  const auto first = check_next(1);
+  check_next(2);  // while the pool of the first graph is in use
+  first->replay();
+  CHECK(at::equal(y.cpu(), at::full({4}, 4.0f)));
 }
 
 TEST_CASE("gpu graphs: a recorder records again after its graphs are gone") {

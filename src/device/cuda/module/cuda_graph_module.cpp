@@ -1,5 +1,6 @@
 // Records CUDA graphs with LibTorch. It needs CUDA's headers to compile and its libraries to run,
 // so it is a module that device/cuda/cuda_graphs.cpp loads on a machine with a GPU.
+#include <ATen/core/CachingHostAllocator.h>
 #include <ATen/cuda/CUDAContextLight.h>
 #include <ATen/cuda/CUDAGeneratorImpl.h>
 #include <ATen/cuda/CUDAGraph.h>
@@ -19,25 +20,6 @@
 namespace hasten {
 namespace {
 
-class CudaGraph final : public RecordedGraph {
- public:
-  CudaGraph(c10::DeviceIndex index, std::shared_ptr<const c10::MempoolId_t> pool)
-      : index_(index), pool_(std::move(pool)) {}
-
-  // Other threads, such as one that pins batches, may continue to call CUDA during the capture.
-  void begin() { graph_.capture_begin(*pool_, cudaStreamCaptureModeThreadLocal); }
-  void end() { graph_.capture_end(); }
-  void replay() override {
-    const c10::DeviceGuard guard(at::Device(at::kCUDA, index_));
-    graph_.replay();
-  }
-
- private:
-  const c10::DeviceIndex index_;
-  const std::shared_ptr<const c10::MempoolId_t> pool_;  // it must outlive the graph
-  at::cuda::CUDAGraph graph_;
-};
-
 // Returns the text of the exception that the call throws, or an empty text if it throws none.
 template <class Call>
 std::string failure_of(const Call& call) {
@@ -50,6 +32,38 @@ std::string failure_of(const Call& call) {
     return error.what();
   }
 }
+
+class CudaGraph final : public RecordedGraph {
+ public:
+  CudaGraph(c10::DeviceIndex index, std::shared_ptr<const c10::MempoolId_t> pool)
+      : index_(index), pool_(std::move(pool)) {}
+
+  // Other threads, such as one that pins batches, may continue to call CUDA during the capture.
+  void begin() { graph_.capture_begin(*pool_, cudaStreamCaptureModeThreadLocal); }
+  void end() { graph_.capture_end(); }
+  // Ends what is left of a capture that has failed. LibTorch's allocators would otherwise stay in
+  // it: they would keep unused memory, and call a function of this graph after its destruction. An
+  // allocator that is not in the capture throws, and has nothing to release.
+  void abandon() {
+    namespace of_device = c10::cuda::CUDACachingAllocator;
+    const bool was_device_in_capture =
+        failure_of([&] { of_device::endAllocateToPool(index_, *pool_); }).empty();
+    if (was_device_in_capture) failure_of([&] { of_device::releasePool(index_, *pool_); });
+    at::HostAllocator* const of_host = at::getHostAllocator(at::kCUDA);
+    const bool was_host_in_capture =
+        failure_of([&] { of_host->end_allocate_to_pool(*pool_); }).empty();
+    if (was_host_in_capture) failure_of([&] { of_host->release_pool(*pool_); });
+  }
+  void replay() override {
+    const c10::DeviceGuard guard(at::Device(at::kCUDA, index_));
+    graph_.replay();
+  }
+
+ private:
+  const c10::DeviceIndex index_;
+  const std::shared_ptr<const c10::MempoolId_t> pool_;  // it must outlive the graph
+  at::cuda::CUDAGraph graph_;
+};
 
 class CudaGraphRecorder final : public GraphRecorder {
  public:
@@ -77,6 +91,7 @@ class CudaGraphRecorder final : public GraphRecorder {
       if (failure.empty()) failure = at_end;
     }
     if (failure.empty()) return {.graph = std::move(made)};
+    made->abandon();
     // A failed capture leaves the generator in the state of a running capture.
     at::Generator restored = generator;
     restored.graphsafe_set_state(before);
