@@ -30,6 +30,18 @@ struct NetImpl : torch::nn::Module {
 };
 
 constexpr std::int64_t kParameters = 4 * (32 * 64 + 64 + 64 * 10 + 10), kBuffers = 4 * 64;
+// The first layer's output, gelu times the buffer, the logits and the loss.
+constexpr std::int64_t kActivations = 4 * (2 * 16 * 64 + 16 * 10 + 1);
+
+void train(Accelerator& accelerator, auto& model, auto& optimizer, int steps) {
+  const at::Device tpu = accelerator.device();
+  for (int step = 0; step < steps; ++step) {
+    optimizer.zero_grad();
+    const at::Tensor x = at::randn({16, 32}).to(tpu), y = at::randint(0, 10, {16}).to(tpu);
+    accelerator.backward(torch::nn::functional::cross_entropy(model(x), y));
+    optimizer.step();
+  }
+}
 
 }  // namespace
 
@@ -55,12 +67,7 @@ TEST_CASE("dry tpu: the estimate of steps on device tpu equals the sum of the te
     CHECK(dry.estimate().now.tensors >= kParameters + kBuffers + (std::int64_t{8} << 20));
   }
 
-  for (int step = 0; step < 4; ++step) {
-    optimizer.zero_grad();
-    const at::Tensor x = at::randn({16, 32}).to(tpu), y = at::randint(0, 10, {16}).to(tpu);
-    accelerator.backward(torch::nn::functional::cross_entropy(model(x), y));
-    optimizer.step();
-  }
+  train(accelerator, model, optimizer, 4);
   const anatomy::TpuEstimate estimate = dry.estimate();
   CHECK(estimate.steps == 4);
   CHECK(estimate.topology == "v5e:2x2");
@@ -73,11 +80,18 @@ TEST_CASE("dry tpu: the estimate of steps on device tpu equals the sum of the te
   CHECK(bytes_of(estimate.components, Component::model_weights) == kParameters + kBuffers);
   CHECK(bytes_of(estimate.components, Component::gradients) == kParameters);
   CHECK(bytes_of(estimate.components, Component::optimizer_states) == 2 * kParameters);
-  // The first layer's output, gelu times the buffer, the logits and the loss.
-  CHECK(bytes_of(estimate.components, Component::activations) == 4 * (2 * 16 * 64 + 16 * 10 + 1));
+  CHECK(bytes_of(estimate.components, Component::activations) == kActivations);
   CHECK(estimate.peak.tensors >= 4 * kParameters + kBuffers);
   CHECK(estimate.peak.total() ==
         estimate.peak.tensors + estimate.peak.temporaries + estimate.peak.code);
+
+  // Steps during the backward pass write weights and moments, which are no activations.
+  Accelerator stepping({.tpu = true, .step_in_backward = true});
+  const auto other = std::make_shared<NetImpl>();
+  hasten::AdamW other_adamw(other->parameters(), torch::optim::AdamWOptions(1e-2));
+  auto [other_model, other_optimizer] = stepping.prepare(other, other_adamw);
+  train(stepping, other_model, other_optimizer, 2);
+  CHECK(dry.estimate().activations == kActivations);
 }
 
 }  // namespace tpu_dry_test

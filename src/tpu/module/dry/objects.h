@@ -100,6 +100,9 @@ struct PluginState {
   // Bytes of tensors that were made in the last forward pass and existed when its backward pass
   // began.
   std::int64_t activations = 0;
+  // The forward pass of which `activations` is. Its backward phase can begin several times, because
+  // steps during the backward pass interrupt it.
+  std::int64_t measured_pass = 0;
   std::int64_t runs = 0, reads = 0;
   std::int64_t mismatched_runs = 0;  // runs whose arguments do not add up to the compiler's sum
 };

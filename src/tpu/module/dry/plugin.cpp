@@ -202,12 +202,14 @@ extern "C" void hasten_dry_tpu_set_environment(const char* topology, const char*
 }
 
 extern "C" void hasten_dry_tpu_enter(const char* phase) {
-  const std::lock_guard lock(plugin_state().mutex);
-  for (PJRT_Device* const device : plugin_state().client.devices)
-    device->device_memory_tracker.enter(phase);
-  if (phase == std::string_view("forward")) ++plugin_state().forward_passes;
-  if (phase == std::string_view("backward"))
-    plugin_state().activations = bytes_since_forward(plugin_state());
+  PluginState& all = plugin_state();
+  const std::lock_guard lock(all.mutex);
+  for (PJRT_Device* const device : all.client.devices) device->device_memory_tracker.enter(phase);
+  if (phase == std::string_view("forward")) ++all.forward_passes;
+  if (phase == std::string_view("backward") && all.measured_pass != all.forward_passes) {
+    all.measured_pass = all.forward_passes;
+    all.activations = bytes_since_forward(all);
+  }
 }
 
 extern "C" std::int64_t hasten_dry_tpu_bytes(const char* type, const std::int64_t* sizes,
