@@ -1,10 +1,15 @@
-// The parts of a dry TPU that need no plugin: sizes in tiles, a compiled program's shapes, and the
-// memory tracker.
+// The parts of a dry TPU that need no plugin: sizes in tiles, a compiled program's shapes, the
+// memory tracker, and what is read from its visits to phases.
 #include <doctest/doctest.h>
 
+#include <cstdint>
+#include <nlohmann/json.hpp>
 #include <protozero/pbf_writer.hpp>
 #include <string>
+#include <utility>
+#include <vector>
 
+#include "hasten/tpu/anatomy/tpu_estimate.h"
 #include "tpu/module/dry/device_memory_tracker.h"
 #include "tpu/module/dry/module.h"
 
@@ -64,6 +69,32 @@ std::string program(const std::vector<std::string>& parameters, const std::strin
   message.add_message(4, shapes);
   message.add_message(8, aliases);
   return text;
+}
+
+// Returns what an estimate has for visits to these phases, each with the bytes of tensors when it
+// began.
+std::int64_t before_last_step(const std::vector<std::pair<std::string, std::int64_t>>& visits) {
+  using Json = nlohmann::ordered_json;
+  const Json usage = {{"tensors", 0}, {"temporaries", 0}, {"code", 0}, {"program", ""}};
+  Json json = {{"topology", "v5e:2x2"},
+               {"compiled_for", "cpu"},
+               {"ahead_of_time", false},
+               {"devices", 4},
+               {"memory", 0},
+               {"programs", 1},
+               {"compile_seconds", 0.5},
+               {"runs", 1},
+               {"reads", 0},
+               {"failed", Json::array()},
+               {"unpadded_bytes", 0},
+               {"mismatched_runs", 0},
+               {"activations", 0},
+               {"peak", usage},
+               {"now", usage},
+               {"visits", Json::array()}};
+  for (const auto& [phase, bytes] : visits)
+    json["visits"].push_back({{"phase", phase}, {"tensors_before", bytes}, {"peak", usage}});
+  return hasten::anatomy::read_tpu_estimate(json.dump()).before_last_step;
 }
 
 }  // namespace
@@ -136,6 +167,38 @@ TEST_CASE(
   CHECK(backward.tensors_before == 1100);
   CHECK(backward.tensors_after == 105);
   CHECK(backward.peak.total() == 1155);
+}
+
+TEST_CASE("dry tpu: a step begins with the first forward pass of its window") {
+  CHECK(before_last_step({{"setup", 0}, {"forward", 100}, {"between", 1}, {"forward", 200}}) ==
+        200);
+  CHECK(before_last_step({{"forward", 100},
+                          {"backward", 150},
+                          {"forward", 200},
+                          {"backward", 1},
+                          {"optimizer", 1}}) == 100);
+  CHECK(before_last_step({{"forward", 50},
+                          {"backward", 1},
+                          {"optimizer", 1},
+                          {"forward", 100},
+                          {"backward", 150},
+                          {"between", 1},
+                          {"forward", 300},
+                          {"backward", 1},
+                          {"optimizer", 1},
+                          {"forward", 400}}) == 100);
+  // Steps during the backward pass interrupt its phase.
+  CHECK(before_last_step({{"forward", 50},
+                          {"backward", 1},
+                          {"optimizer", 1},
+                          {"backward", 1},
+                          {"forward", 100},
+                          {"backward", 1},
+                          {"optimizer", 1},
+                          {"backward", 1}}) == 100);
+  // A loop whose optimizer is not prepared has no optimizer phase.
+  CHECK(before_last_step({{"forward", 100}, {"backward", 1}, {"forward", 200}, {"backward", 1}}) ==
+        200);
 }
 
 }  // namespace tpu_dry_parts_test

@@ -29,14 +29,23 @@ Json json_of(const TpuMemoryUsage& usage) {
           {"program", usage.program}};
 }
 
-// Returns the bytes that tensors took when the last forward pass with a backward pass began, or the
-// last forward pass if there was no backward pass. By then programs have read all tensors that
-// stay, so their sizes no longer change.
+// Returns the bytes that tensors took when the last step began. By then programs have read all
+// tensors that stay, so their sizes no longer change. With an optimizer, a step begins with the
+// first forward pass of its window, when there are no gradients. Without one, each forward pass
+// that has a backward pass is a step, and in inference each forward pass.
 std::int64_t before_last_step(const Json& visits) {
+  const bool has_optimizer = std::any_of(visits.begin(), visits.end(), [](const Json& each) {
+    return each.at("phase") == "optimizer";
+  });
   std::int64_t forward = 0, last = 0;
+  bool is_in_window = false;
   for (const Json& visit : visits) {
     if (visit.at("phase") == "forward") forward = visit.at("tensors_before");
-    if (visit.at("phase") == "backward") last = forward;
+    if (visit.at("phase") == "optimizer") is_in_window = false;
+    if (visit.at("phase") == "backward" && !is_in_window) {
+      last = forward;
+      is_in_window = has_optimizer;
+    }
   }
   return last == 0 ? forward : last;
 }

@@ -63,8 +63,8 @@ struct TpuEstimate {
   ComponentBytes components{};
   // Bytes that the last forward pass allocated and that were live when its backward pass began.
   std::int64_t activations = 0;
-  // Bytes of tensors at the beginning of the last forward pass that was followed by a backward
-  // pass, or in inference of the last forward pass.
+  // Bytes of tensors at the beginning of the last step: before the first forward pass of its
+  // accumulation window, or in inference before the last forward pass.
   std::int64_t before_last_step = 0;
   // The moment with the most memory, and the current moment.
   TpuMemoryUsage peak, now;
