@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <optional>
+#include <system_error>
 
 #include "base/did_you_mean.h"
 #include "base/parse_number.h"
@@ -87,7 +88,12 @@ TpuTopology parse_tpu_topology(std::string_view name) {
 std::string find_libtpu(const config::Environment& environment,
                         const std::vector<std::string>& folders) {
   const auto variable = [&](const char* name) { return config::variable_of(environment, name); };
-  std::string named = variable("HASTEN_LIBTPU");
+  // Python skips folders that cannot be examined, so they count as folders without the library.
+  const auto exists = [](const fs::path& file) {
+    std::error_code none;
+    return fs::exists(file, none);
+  };
+  const std::string named = variable("HASTEN_LIBTPU");
   std::vector<std::string> all;
   if (named.empty()) {
     if (const std::string active = variable("VIRTUAL_ENV"); !active.empty())
@@ -97,9 +103,9 @@ std::string find_libtpu(const config::Environment& environment,
     all.insert(all.end(), folders.begin(), folders.end());
     for (const std::string& each : all) {
       const fs::path library = fs::path(each) / "libtpu/libtpu.so";
-      if (fs::exists(library)) return library.string();
+      if (exists(library)) return library.string();
     }
-  } else if (fs::exists(named)) {
+  } else if (exists(named)) {
     return named;
   }
   throw IoError(

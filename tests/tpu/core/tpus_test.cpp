@@ -65,6 +65,11 @@ TEST_CASE("tpus: the compiler is found among Python's packages") {
   CHECK(code_of([&] {
           find_libtpu({{"HASTEN_LIBTPU", "/nowhere/libtpu.so"}}, {beside});
         }) == "device.tpu-compiler");
+  // A folder that cannot be examined, here a link to itself, is skipped.
+  fs::create_symlink("loop", root / "loop");
+  const std::string loop = (root / "loop").string();
+  CHECK(find_libtpu({{"PYTHONPATH", loop + ":" + path}}) == path + "/libtpu/libtpu.so");
+  CHECK(code_of([&] { find_libtpu({{"HASTEN_LIBTPU", loop}}); }) == "device.tpu-compiler");
   try {
     find_libtpu({}, {"/nowhere"});
     FAIL("found");
