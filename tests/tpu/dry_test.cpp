@@ -47,6 +47,7 @@ void train(Accelerator& accelerator, auto& model, auto& optimizer, int steps) {
 
 TEST_CASE("dry tpu: the estimate of steps on device tpu equals the sum of the tensors' sizes") {
   CHECK(code_of([] { DryTpu("v5e:2"); }) == "config.unknown-device");
+  CHECK(code_of([] { DryTpu("v5e:2x2", "/nowhere/libtpu.so"); }) == "device.tpu-compiler");
   DryTpu dry("v5e:2x2", std::getenv("HASTEN_TEST_ENGINE"));
   CHECK(DryTpu::active() == &dry);
   CHECK(code_of([] { DryTpu("v6e:2x4"); }) == "device.tpu-dry-twice");

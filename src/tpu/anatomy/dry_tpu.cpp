@@ -7,11 +7,13 @@
 #include <filesystem>
 #include <mutex>
 #include <set>
+#include <system_error>
 #include <unordered_map>
 
 #include "base/environment_variable.h"
 #include "device/loadable_module.h"
 #include "hasten/base/error.h"
+#include "hasten/base/text.h"
 #include "hasten/tpu/machine/tpus.h"
 #include "prepare/placement.h"
 #include "tpu/device/opened_tpu.h"
@@ -57,6 +59,19 @@ std::vector<std::string> packages_of_libtorch() {
   Dl_info info{};
   if (dladdr(reinterpret_cast<const void*>(&at::addGlobalCallback), &info) == 0) return {};
   return {fs::canonical(info.dli_fname).parent_path().parent_path().parent_path().string()};
+}
+
+// Returns the path of the compiler, which is `named` or else HASTEN_DRY_TPU_COMPILER if one of them
+// is set. Otherwise looks for libtpu.
+std::string path_of_compiler(const std::string& named) {
+  const std::string path = named.empty() ? environment_variable(kDryTpuCompiler) : named;
+  if (path.empty()) return find_libtpu(config::whole_environment(), packages_of_libtorch());
+  std::error_code none;
+  if (fs::exists(path, none)) return path;
+  throw IoError("device.tpu-compiler",
+                {.what = "the compiler for a dry TPU",
+                 .got = path + ", which does not exist",
+                 .hint = str("name the path of libtpu.so, or unset ", kDryTpuCompiler)});
 }
 
 DryTpu*& active_dry_tpu() {
@@ -227,8 +242,7 @@ DryTpu::DryTpu(const std::string& topology, const std::string& compiler)
                       .expected = "one per process",
                       .hint = "estimate each topology in a process of its own"});
   }
-  std::string library = compiler.empty() ? environment_variable(kDryTpuCompiler) : compiler;
-  if (library.empty()) library = find_libtpu(config::whole_environment(), packages_of_libtorch());
+  const std::string library = path_of_compiler(compiler);
   functions().set_environment(requested.name.c_str(), library.c_str());  // loads all functions
   observe_operators();
   active_dry_tpu() = this;
