@@ -8,6 +8,7 @@
 #include "launch/variables.h"
 #include "rendezvous/sockets.h"
 #include "tpu/launch/tpu_slice.h"
+#include "tpu/machine/chip_variables.h"
 
 namespace hasten {
 namespace {
@@ -39,11 +40,12 @@ void check_enough(std::int64_t processes, std::size_t chips, const std::string& 
          str("at most ", chips));
 }
 
-// Throws if TPU_VISIBLE_DEVICES names a chip that is not installed.
-void check_installed(const std::vector<std::string>& chips, std::size_t installed) {
+// Throws if the chips, which `variable` lists, contain one that is not installed.
+void check_installed(const std::vector<std::string>& chips, const std::string& variable,
+                     std::size_t installed) {
   for (const std::string& chip : chips) {
     if (std::stoul(chip) < installed) continue;
-    throw_environment({.what = "TPU_VISIBLE_DEVICES",
+    throw_environment({.what = variable,
                        .got = "chip " + chip,
                        .expected = str("a chip from 0 to ", installed - 1)});
   }
@@ -108,10 +110,11 @@ TpuVariables::TpuVariables(const Round& round, const config::Environment& enviro
   const Variables variables(environment);
   const bool several = round.num_machines > 1;
   const auto chips = config::tpu_chips(environment);
-  if (chips) check_enough(round.processes, chips->size(), " in TPU_VISIBLE_DEVICES");
+  const std::string chip_variable = config::chip_variable_of(environment);
+  if (chips) check_enough(round.processes, chips->size(), " in " + chip_variable);
   if (!installed.empty())
     check_enough(round.processes, installed.size(), " of TPU " + installed.front());
-  if (chips && !installed.empty()) check_installed(*chips, installed.size());
+  if (chips && !installed.empty()) check_installed(*chips, chip_variable, installed.size());
   for (std::int64_t local = 0; local < round.processes; ++local)
     chips_.push_back(chips ? (*chips)[static_cast<std::size_t>(local)] : str(local));
 
@@ -132,8 +135,7 @@ TpuVariables::TpuVariables(const Round& round, const config::Environment& enviro
 VariableList TpuVariables::variables_of(std::int64_t local_rank) const {
   VariableList all = common_;
   const std::string& chip = chips_[static_cast<std::size_t>(local_rank)];
-  for (const char* name : {"TPU_VISIBLE_DEVICES", "TPU_VISIBLE_CHIPS"})
-    all.emplace_back(name, chip);
+  for (const char* const name : config::kChipVariables) all.emplace_back(name, chip);
   return all;
 }
 

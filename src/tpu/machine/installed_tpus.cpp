@@ -10,6 +10,7 @@
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
 #include "options/variable_of.h"
+#include "tpu/machine/chip_variables.h"
 
 namespace hasten::config {
 namespace {
@@ -47,7 +48,7 @@ bool is_exposed(const fs::path& device, const fs::path& exposed) {
   return !error && fs::exists(exposed / group.filename(), error);
 }
 
-std::vector<std::string> parse_chips(const char* name, const std::string& text) {
+std::vector<std::string> parse_chips(const std::string& name, const std::string& text) {
   std::vector<std::string> numbers = split(text, ',');
   for (std::size_t i = 0; i < numbers.size(); ++i) {
     const std::string& number = numbers[i];
@@ -87,11 +88,9 @@ std::string missing_tpu_reason(const Environment& environment) {
 }
 
 std::optional<std::vector<std::string>> tpu_chips(const Environment& environment) {
-  for (const char* name : {"TPU_VISIBLE_DEVICES", "TPU_VISIBLE_CHIPS"}) {
-    const std::string text = variable_of(environment, name);
-    if (!text.empty()) return parse_chips(name, text);
-  }
-  return std::nullopt;
+  const std::string name = chip_variable_of(environment);
+  if (name.empty()) return std::nullopt;
+  return parse_chips(name, variable_of(environment, name));
 }
 
 std::int64_t tpu_processes(const Environment& environment) {

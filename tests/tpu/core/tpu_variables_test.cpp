@@ -106,6 +106,13 @@ TEST_CASE("tpu variables: more processes than chips, and a missing chip, are ref
   CHECK(refusal(1, chips(4), {{"TPU_VISIBLE_CHIPS", "4"}}) == "launch.environment");
   CHECK(refusal(1, chips(4), {{"TPU_VISIBLE_CHIPS", "x"}}) == "launch.environment");
   CHECK(refusal(4, chips(4)) == "none");
+  // The message names the variable that is set.
+  for (const std::string name : {"TPU_VISIBLE_DEVICES", "TPU_VISIBLE_CHIPS"}) {
+    const config::Environment set = {{name, "4"}};
+    for (const std::int64_t processes : {1, 2})
+      CHECK_THROWS_WITH(TpuVariables(round_of(processes), set, chips(4)),
+                        doctest::Contains(name.c_str()));
+  }
   if (!config::installed_tpus().empty()) return;
   CHECK(refusal(1, {}) == "device.tpu-missing");
   CHECK(refusal(3, {}, {{"TPU_LIBRARY_PATH", "/a/plugin.so"}}) == "none");
