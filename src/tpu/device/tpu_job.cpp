@@ -2,7 +2,9 @@
 
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
+#include "hasten/tpu/machine/installed_tpus.h"
 #include "tpu/launch/tpu_slice.h"
+#include "tpu/machine/chip_variables.h"
 
 namespace hasten {
 namespace {
@@ -53,6 +55,23 @@ std::vector<Variable> slice_variables(const Worker& worker,
           {"MASTER_PORT", str(worker.master_port)}};
 }
 
+// Returns the chip of this process: its entry in the list of this machine's chips, or its local
+// rank if there is no list. Returns nullopt for a list of one chip, with which hasten launch starts
+// each process.
+std::optional<std::string> chip_of(const Worker& worker, const config::Environment& environment) {
+  const auto chips = config::tpu_chips(environment);
+  if (!chips) return str(worker.local_rank);
+  if (chips->size() == 1) return std::nullopt;
+  const auto listed = static_cast<std::int64_t>(chips->size());
+  if (worker.local_world_size > listed) {
+    throw ConfigError("device.tpu-job", {.what = config::chip_variable_of(environment),
+                                         .got = str(listed, " chips for ", worker.local_world_size,
+                                                    " processes of this machine"),
+                                         .expected = "a chip for each process"});
+  }
+  return (*chips)[static_cast<std::size_t>(worker.local_rank)];
+}
+
 std::vector<Variable> separate_chip_variables(const Worker& worker,
                                               const config::Environment& environment) {
   std::vector<Variable> variables = {
@@ -61,7 +80,8 @@ std::vector<Variable> separate_chip_variables(const Worker& worker,
   const auto set_if_missing = [&](const char* name, const std::string& value) {
     if (!Variables(environment).has(name)) variables.push_back({name, value});
   };
-  set_if_missing("TPU_VISIBLE_CHIPS", str(worker.local_rank));
+  if (const auto chip = chip_of(worker, environment))
+    for (const char* const name : config::kChipVariables) variables.push_back({name, *chip});
   set_if_missing("TPU_CHIPS_PER_PROCESS_BOUNDS", "1,1,1");
   set_if_missing("TPU_PROCESS_BOUNDS", "1,1,1");
   return variables;

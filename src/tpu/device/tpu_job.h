@@ -25,8 +25,9 @@ struct Variable {
 // the addresses at which the ranks' runtimes connect. The addresses are those in
 // TORCH_TPU_SLICEBUILDER_ADDRESSES. If it is unset, they are ports from TORCH_TPU_BASE_PORT on
 // (default 8070), on the hosts in TPU_WORKER_HOSTNAMES, or on localhost for one machine. With
-// TpuJob::separate_chips they are the chip of the local rank, and the variables of the job are
-// unset. Throws ConfigError "device.tpu-job".
+// TpuJob::separate_chips they are the chip of the local rank, from TPU_VISIBLE_DEVICES or
+// TPU_VISIBLE_CHIPS if one of them lists several, and the variables of the job are unset. Throws
+// ConfigError "device.tpu-job", or "launch.environment" for a wrong list of chips.
 std::vector<Variable> tpu_variables(const Worker& worker, TpuJob job,
                                     const config::Environment& environment);
 

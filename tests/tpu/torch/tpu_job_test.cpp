@@ -84,6 +84,18 @@ TEST_CASE("tpu job: a single process has the chip of its local rank and no other
   CHECK(all["TPU_PROCESS_BOUNDS"] == "1,1,1");
   CHECK(variables_for(kSecondOfTwo, TpuJob::separate_chips, {{"TPU_VISIBLE_CHIPS", "3"}})
             .count("TPU_VISIBLE_CHIPS") == 0);
+  CHECK(variables_for(kSecondOfTwo, TpuJob::separate_chips, {{"TPU_VISIBLE_DEVICES", "3"}})
+            .count("TPU_VISIBLE_CHIPS") == 0);
+  for (const char* const list : {"TPU_VISIBLE_DEVICES", "TPU_VISIBLE_CHIPS"}) {
+    all = variables_for(kSecondOfTwo, TpuJob::separate_chips, {{list, "2,3"}});
+    CHECK(all["TPU_VISIBLE_DEVICES"] == "3");
+    CHECK(all["TPU_VISIBLE_CHIPS"] == "3");
+  }
+  Worker third = kSecondOfTwo;
+  third.local_rank = 2, third.local_world_size = 3;
+  CHECK(code_of([&] {
+          variables_for(third, TpuJob::separate_chips, {{"TPU_VISIBLE_CHIPS", "2,3"}});
+        }) == "device.tpu-job");
   CHECK(variables_for({}, TpuJob::separate_chips).count("TPU_VISIBLE_CHIPS") ==
         0);  // a single process has all chips
 }
