@@ -83,6 +83,9 @@ bool on_google_cloud() {
 }
 
 void set_environment() {
+  // An empty path counts as unset. dlopen("") would open this program.
+  if (const char* const path = std::getenv("TPU_LIBRARY_PATH"); path != nullptr && *path == '\0')
+    unsetenv("TPU_LIBRARY_PATH");
   const auto set_default = [](const char* name, const char* value) { setenv(name, value, 0); };
   // Outside of Google Cloud, libtpu would ask its metadata server 30 times for each value.
   if (!on_google_cloud()) {
