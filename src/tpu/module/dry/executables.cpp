@@ -90,15 +90,15 @@ void loaded_assignment(PJRT_LoadedExecutable_GetDeviceAssignment_Args& args) {
 }
 
 // Learns from a program's arguments how tensors of the same types and sizes are laid out on the
-// device. This includes tensors that came from the host before.
+// device. The arguments may be results of programs, whose own layouts are known. What is learned is
+// also the layout of tensors that came from the host before.
 void record_layouts(const Program& program, PJRT_Buffer* const* arguments, std::size_t count) {
   PluginState& all = plugin_state();
   if (program.parameters.size() != count) return;
   for (std::size_t i = 0; i < count; ++i) {
     const PJRT_Buffer& argument = *arguments[i];
     const TypeAndSizes key{argument.type, argument.dimensions};
-    if (argument.has_layout || !all.bytes_by_type.emplace(key, program.parameters[i]).second)
-      continue;
+    if (!all.bytes_by_type.emplace(key, program.parameters[i]).second) continue;
     for (PJRT_Buffer* const each : all.live) {
       if (each->has_layout || each->deleted || each->type != key.first ||
           each->dimensions != key.second)
