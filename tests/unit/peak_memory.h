@@ -6,8 +6,8 @@
 
 namespace hasten::test {
 
-// The memory that an allocation may take, as a multiple of its size. AddressSanitizer surrounds each
-// allocation with unused bytes.
+// The memory that an allocation may take, as a multiple of its size. AddressSanitizer surrounds
+// each allocation with unused bytes.
 #ifdef __SANITIZE_ADDRESS__
 inline constexpr long kMemoryPerByte = 4;
 #else
