@@ -81,8 +81,8 @@ bool is_reading_deferred(const std::vector<at::Tensor>& parameters) {
   return !parameters.empty() && device_of(parameters.front().device()).traits().defers_scalar_reads;
 }
 
-// Multiplies sparse gradients one by one, and all dense ones in one call. A sparse gradient becomes a
-// product of its own: if the rows of two tables are added, autograd gives both tables the same
+// Multiplies sparse gradients one by one, and all dense ones in one call. A sparse gradient becomes
+// a product of its own: if the rows of two tables are added, autograd gives both tables the same
 // numbers, which would be multiplied twice. The other table may belong to another optimizer.
 template <class Factor>
 void multiply_gradients(const std::vector<at::Tensor>& parameters, const Factor& factor) {

@@ -6,8 +6,8 @@
 //
 // The calls are defined in the kernels' files. The type of the numbers is passed separately; all
 // tensors are contiguous. A call without elements starts nothing, except that a call with sums over
-// rows writes zeros to them if there are no rows. Throws nothing. Each call computes the same as the
-// CPU kernel of its name (ops/kernels/kernels.h), with sums in float in another order.
+// rows writes zeros to them if there are no rows. Throws nothing. Each call computes the same as
+// the CPU kernel of its name (ops/kernels/kernels.h), with sums in float in another order.
 #pragma once
 
 #include <algorithm>
