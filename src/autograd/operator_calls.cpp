@@ -26,7 +26,8 @@ void intercept_call(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
 // Registers the fallback once, at the first use. The first use may happen while the library's
 // static objects are still being initialized, in an order that is not defined.
 void register_interception() {
-  [[maybe_unused]] static const torch::Library* const library = [] {
+  // The pointer is kept in memory, so that LeakSanitizer finds it.
+  [[gnu::used]] static const torch::Library* const library = [] {
     auto* const made = new torch::Library(torch::Library::IMPL, "_", kInterceptionKey, __FILE__,
                                           __LINE__);  // never removed
     made->fallback(torch::CppFunction::makeFromBoxedFunction<&intercept_call>());
