@@ -68,10 +68,10 @@ TEST_CASE("dry run: products have the shapes and types of LibTorch's") {
   CHECK(x.prod(1).sizes() == at::IntArrayRef({8}));
   CHECK(x.prod(1, /*keepdim=*/true).sizes() == at::IntArrayRef({8, 1}));
   CHECK(x.prod().dim() == 0);
-  CHECK(x.prod().scalar_type() == at::kFloat);
-  CHECK(x.prod(at::kDouble).scalar_type() == at::kDouble);
-  CHECK(at::ones({3000}, at::kInt).prod().scalar_type() == at::kLong);
-  CHECK(at::ones({3000}, at::kInt).prod(0).scalar_type() == at::kLong);
+  CHECK((x.prod().scalar_type() == at::kFloat));
+  CHECK((x.prod(at::kDouble).scalar_type() == at::kDouble));
+  CHECK((at::ones({3000}, at::kInt).prod().scalar_type() == at::kLong));
+  CHECK((at::ones({3000}, at::kInt).prod(0).scalar_type() == at::kLong));
 }
 
 TEST_CASE("dry run: the statistics and gradients of a batch norm have the types of LibTorch's") {
