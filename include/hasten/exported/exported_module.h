@@ -19,7 +19,8 @@
 //
 // train() and eval() switch dropout, batch norm and the other operators that have both modes. An
 // operator that was off at the export, such as a frozen batch norm, stays off. A model that behaves
-// differently in other ways needs a file with two programs, "train" and "eval" (docs/exported.md).
+// differently in other ways needs a file with two programs: "train" or "model", and "eval"
+// (docs/exported.md).
 //
 // Throws DataError "exported.*" for a file that is damaged or that hasten cannot run, UsageError
 // "exported.inputs" for inputs that the export does not allow, "exported.evaluation" if evaluation
@@ -148,7 +149,7 @@ class HASTEN_API ExportedModule : public torch::nn::Module,
 };
 
 // Loads a file that torch.export.save has written, or a file of package_pt2 with the programs
-// "train" and "eval".
+// "train" (or "model") and "eval".
 HASTEN_API std::shared_ptr<ExportedModule> load_exported(const std::filesystem::path& path,
                                                          const ExportedOptions& options = {});
 

@@ -59,15 +59,15 @@ HASTEN_API at::Tensor gradient_norm_on_device(const std::vector<at::Tensor>& par
 HASTEN_API double clip_factor(double norm, double max_norm);
 // The same on the device of the norm, in float.
 HASTEN_API at::Tensor clip_factor(const at::Tensor& norm, double max_norm);
-// Multiplies every gradient in place. A factor of 1 touches nothing.
+// Multiplies every gradient, dense ones in place. A factor of 1 touches nothing.
 HASTEN_API void scale_gradients_(const std::vector<at::Tensor>& parameters, double factor);
 // The same with a factor on the device of the gradients.
 HASTEN_API void scale_gradients_(const std::vector<at::Tensor>& parameters,
                                  const at::Tensor& factor);
-// Clips the gradients in place to max_norm and returns the norm before clipping.
+// Clips the gradients, dense ones in place, to max_norm and returns the norm before clipping.
 HASTEN_API DeferredScalar clip_grad_norm_(const std::vector<at::Tensor>& parameters,
                                           double max_norm, double norm_type = 2.0);
-// Limits each element of the gradients to [-clip_value, clip_value] in place.
+// Limits each element of the gradients to [-clip_value, clip_value], dense ones in place.
 HASTEN_API void clip_grad_value_(const std::vector<at::Tensor>& parameters, double clip_value);
 
 }  // namespace hasten
