@@ -6,6 +6,7 @@
 #include <string_view>
 #include <thread>
 #include <utility>
+#include <variant>
 
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
@@ -79,7 +80,27 @@ bool sets_any_of(const std::vector<Assignment>& source, const NameGroup& group) 
                      [&](const Assignment& each) { return includes(group, each.key); });
 }
 
+// Returns the address of an endpoint, which may have a port.
+std::string without_port(const std::string& endpoint) {
+  const std::size_t colon = endpoint.rfind(':');
+  if (colon == endpoint.npos || endpoint.find(']', colon) != endpoint.npos) return endpoint;
+  const bool is_only_colon = endpoint.find(':') == colon;  // an IPv6 address needs brackets
+  const bool is_after_bracket = colon > 0 && endpoint[colon - 1] == ']';
+  return is_only_colon || is_after_bracket ? endpoint.substr(0, colon) : endpoint;
+}
+
+// A port leaves the address of a weaker endpoint as it is.
+void remove_overridden_port(std::vector<Assignment>& weaker,
+                            const std::vector<Assignment>& stronger) {
+  if (!sets_any_of(stronger, {"main_process_port"})) return;
+  for (Assignment& each : weaker) {
+    auto* const endpoint = std::get_if<std::string>(&each.value);
+    if (each.key == "rdzv_endpoint" && endpoint != nullptr) *endpoint = without_port(*endpoint);
+  }
+}
+
 void remove_overridden(std::vector<Assignment>& weaker, const std::vector<Assignment>& stronger) {
+  remove_overridden_port(weaker, stronger);
   for (const Override& rule : overrides()) {
     if (!sets_any_of(stronger, rule.stronger)) continue;
     std::erase_if(weaker, [&](const Assignment& each) { return includes(rule.weaker, each.key); });

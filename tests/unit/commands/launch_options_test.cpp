@@ -296,6 +296,16 @@ TEST_CASE("launch options: a stronger source overrides a different name of the s
       parse_words({"--config_file", several, "p"}, with("PET_MASTER_PORT", "7"));
   CHECK(other_port.machines.host == "h");
   CHECK(other_port.machines.port == 7);
+  // A port replaces that of a weaker endpoint, and leaves its address.
+  for (const char* const endpoint : {"h:29400", "[::1]:29400", "h"}) {
+    CAPTURE(endpoint);
+    const auto moved =
+        parse_words({"--main_process_port", "7", "p"}, {{"PET_NNODES", "2"},
+                                                        {"PET_RDZV_ENDPOINT", endpoint},
+                                                        {"HASTEN_JOB_TOKEN", "0123456789abcdef"}});
+    CHECK(moved.machines.host == (endpoint[0] == '[' ? "::1" : "h"));
+    CHECK(moved.machines.port == 7);
+  }
   // A flag overrides a variable, and a later file an earlier one.
   CHECK(parse_words({"--nproc_per_node", "4", "p"}, {{"HASTEN_NUM_PROCESSES", "1"}})
             .options.nproc_per_node == 4);
