@@ -129,7 +129,11 @@ bool Trainer::Impl::StepGraphs::ensure_graph(const Step& step) {
   if (std::any_of(step.items.begin(), step.items.end(), [](double each) { return each <= 0; }))
     return false;
   const std::string shape = shape_of_step(step.inputs);
-  if (graphs_->contains(shape)) return graphs_->find(shape) != nullptr;
+  if (graphs_->contains(shape)) {
+    if (graphs_->find(shape) != nullptr) return true;
+    dropped_.insert(shape);
+    return false;
+  }
   if (!is_due(shape)) return false;
   const auto* const graph = graphs_->record(
       shape, [&] { return operands_of(step); },
@@ -151,7 +155,8 @@ bool Trainer::Impl::StepGraphs::is_due(const std::string& shape) {
   if (steps_++ < graphs_->kWarmupSteps || is_new) return false;
   if (!are_requested()) {
     if (graphs_->is_full() || consecutive_steps_ < kSteadySteps) return false;
-    if (has_memory()) return true;
+    // The allocator may still keep the memory of a graph that was dropped, until the recording.
+    if (dropped_.contains(shape) || has_memory()) return true;
     stop(
         "the memory of the device, which has no room for a graph in addition to the steps without "
         "one");

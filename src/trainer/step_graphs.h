@@ -26,6 +26,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -99,6 +100,7 @@ class Trainer::Impl::StepGraphs {
   RunParts& run_;
   std::optional<GraphsByShape<Operands>> graphs_;  // unset if the run has no graphs
   std::map<std::string, std::int64_t> seen_;       // the steps of each shape without a graph
+  std::set<std::string> dropped_;                  // the shapes whose graph no longer fitted
   std::int64_t steps_ = 0;                         // the steps of all shapes
   std::string latest_shape_;
   std::int64_t consecutive_steps_ = 0;  // the number of consecutive earlier steps with this shape
