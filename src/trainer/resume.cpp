@@ -60,6 +60,14 @@ fs::path Trainer::Impl::Resume::folder() const {
   });
 }
 
+bool Trainer::Impl::Resume::is_true_for_a_writer(const Impl& trainer,
+                                                 const std::function<bool()>& condition) {
+  bool is_true = false;
+  once(trainer.group(), trainer.writes(), [&] { is_true = condition(); });
+  const auto of_ranks = trainer.group().gather_object(is_true ? "1" : "");
+  return std::find(of_ranks.begin(), of_ranks.end(), "1") != of_ranks.end();
+}
+
 fs::path Trainer::Impl::Resume::newest_checkpoint_of_job(const Impl& trainer) {
   const Group& group = trainer.group();
   const fs::path output_dir = trainer.args.output_dir;
@@ -70,13 +78,11 @@ fs::path Trainer::Impl::Resume::newest_checkpoint_of_job(const Impl& trainer) {
           .string();
     });
   }
-  bool lacks_one = false;
-  once(group, trainer.writes(), [&] {
+  const bool one_is_missing = is_true_for_a_writer(trainer, [&] {
     const std::vector<fs::path> found = checkpoints(output_dir);
-    lacks_one = std::none_of(found.begin(), found.end(), is_from_restarted_job);
+    return std::none_of(found.begin(), found.end(), is_from_restarted_job);
   });
-  const auto of_ranks = group.gather_object(lacks_one ? "1" : "");
-  if (std::find(of_ranks.begin(), of_ranks.end(), "1") != of_ranks.end()) return {};
+  if (one_is_missing) return {};
   return newest_common_checkpoint(group, trainer.writes(), output_dir, kCheckpointPrefix, report,
                                   is_from_restarted_job);
 }
@@ -91,11 +97,9 @@ void Trainer::Impl::Resume::continue_if_restarted(Impl& trainer) {
   }
   // A run cannot continue from weights alone, and it may replace them.
   if (args.save_only_model && args.overwrite_output_dir) return;
-  bool continues = false;
-  once(trainer.group(), trainer.writes(),
-       [&] { continues = should_resume_automatically(args.output_dir); });
-  const auto of_ranks = trainer.group().gather_object(continues ? "1" : "");
-  if (std::find(of_ranks.begin(), of_ranks.end(), "1") == of_ranks.end()) return;
+  const bool continues =
+      is_true_for_a_writer(trainer, [&] { return should_resume_automatically(args.output_dir); });
+  if (!continues) return;
   args.resume_from_checkpoint = "true";
   args.overwrite_output_dir = false;  // the first start has overwritten it already
 }

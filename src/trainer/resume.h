@@ -10,6 +10,7 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <vector>
 
 #include "trainer/resume_checks.h"
@@ -34,6 +35,9 @@ class Trainer::Impl::Resume {
   // (trainer/restarted_job.h). A run that saves only its weights starts over if it may overwrite
   // output_dir. A collective.
   static void continue_if_restarted(Impl& trainer);
+  // Returns whether the condition is true in a process that writes checkpoints. The others may not
+  // see the folders. A collective.
+  static bool is_true_for_a_writer(const Impl& trainer, const std::function<bool()>& condition);
 
  private:
   // Returns the newest whole checkpoint that earlier attempts of this job have saved, or an empty

@@ -75,10 +75,10 @@ class Trainer::Run {
     const std::int64_t step = checkpoints_.last_saved();
     if (step > started_at_step_) {
       const std::filesystem::path saved = checkpoints_.folder_of(step);
-      if (allows_smaller_batches(saved, args_)) return saved;
+      if (all_allow_smaller_batches(saved)) return saved;
     }
     if (resumed_.folder.empty()) return std::filesystem::path();
-    if (allows_smaller_batches(resumed_.folder, args_)) return resumed_.folder;
+    if (all_allow_smaller_batches(resumed_.folder)) return resumed_.folder;
     return std::nullopt;
   }
 
@@ -95,6 +95,11 @@ class Trainer::Run {
   }
 
  private:
+  bool all_allow_smaller_batches(const std::filesystem::path& folder) {
+    return !Impl::Resume::is_true_for_a_writer(
+        trainer_, [&] { return !allows_smaller_batches(folder, args_); });
+  }
+
   TrainOutput train_to_end() {
     Impl::Resume::continue_if_restarted(trainer_);
     checkpoints_.prepare_output();
