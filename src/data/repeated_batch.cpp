@@ -31,6 +31,16 @@ std::string shape_text(const at::Tensor& tensor) {
   return c10::str(c10::toString(tensor.scalar_type()), tensor.sizes(), " on ", tensor.device());
 }
 
+std::string batch_shape(AnyBatch batch) {
+  std::string shape;
+  if (const TensorDict* const columns = batch.get_if<TensorDict>()) {
+    for (const auto& [name, tensor] : *columns) shape += name + " " + shape_text(tensor) + "; ";
+    return shape;
+  }
+  for (const at::Tensor* const tensor : tensors_in(batch)) shape += shape_text(*tensor) + "; ";
+  return shape + c10::demangle(batch.type().name());
+}
+
 }  // namespace
 
 std::string unrepeatable_batch(AnyBatch batch) {
@@ -46,14 +56,10 @@ std::string unrepeatable_batch(AnyBatch batch) {
   return "";
 }
 
-std::string batch_shape(AnyBatch batch) {
+std::string shape_of_step(const std::vector<AnyBatch>& micro_batches) {
   std::string shape;
-  if (const TensorDict* const columns = batch.get_if<TensorDict>()) {
-    for (const auto& [name, tensor] : *columns) shape += name + " " + shape_text(tensor) + "; ";
-    return shape;
-  }
-  for (const at::Tensor* const tensor : tensors_in(batch)) shape += shape_text(*tensor) + "; ";
-  return shape + c10::demangle(batch.type().name());
+  for (const AnyBatch& batch : micro_batches) shape += batch_shape(batch) + "| ";
+  return shape;
 }
 
 AnyBatch with_own_memory(const AnyBatch& batch) {

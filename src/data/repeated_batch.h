@@ -3,7 +3,7 @@
 // recorded, so each later batch of the same shape is copied into that memory.
 //
 //   if (const std::string reason = unrepeatable_batch(batch); !reason.empty()) return stop(reason);
-//   const std::string shape = batch_shape(batch);
+//   const std::string shape = shape_of_step({batch});
 //   AnyBatch recorded = with_own_memory(batch);
 //   overwrite(recorded, next_batch_of_this_shape);
 //
@@ -11,6 +11,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "hasten/data/any_batch.h"
 
@@ -20,9 +21,9 @@ namespace hasten {
 // values of the batch must be in tensors whose memory can be overwritten.
 std::string unrepeatable_batch(AnyBatch batch);
 
-// Returns a text that is equal for two batches if a graph of one can repeat the step of the other:
-// the names, types, sizes and devices of the tensors.
-std::string batch_shape(AnyBatch batch);
+// Returns a text that is equal for two steps if a graph of one can repeat the other: the names,
+// types, sizes and devices of the tensors of each micro-batch.
+std::string shape_of_step(const std::vector<AnyBatch>& micro_batches);
 
 // Returns a copy of the batch in memory that no other tensor uses.
 AnyBatch with_own_memory(const AnyBatch& batch);

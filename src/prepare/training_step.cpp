@@ -23,12 +23,6 @@ namespace {
 
 using detail::ForwardScope;
 
-std::string shape_of_step(const std::vector<AnyBatch>& micro_batches) {
-  std::string shape;
-  for (const AnyBatch& batch : micro_batches) shape += batch_shape(batch) + "| ";
-  return shape;
-}
-
 at::Tensor mean_of(const std::vector<at::Tensor>& losses) {
   return losses.size() == 1 ? losses.front() : at::stack(losses).mean();
 }

@@ -21,12 +21,6 @@ at::Tensor number_of_step(at::Device device, at::ScalarType type) {
   return at::zeros({}, at::TensorOptions(device).dtype(type));
 }
 
-std::string shape_of_step(const std::vector<AnyBatch>& inputs) {
-  std::string shape;
-  for (const AnyBatch& each : inputs) shape += batch_shape(each) + "| ";
-  return shape;
-}
-
 std::string unrepeatable_input(const AnyBatch& batch) {
   const TensorDict* const columns = batch.get_if<TensorDict>();
   if (columns != nullptr && columns->contains(kPackedRows))
