@@ -114,7 +114,7 @@ class HostMemory final : public c10::Allocator {
   static inline std::map<const void*, std::int64_t> sizes_;  // one thread at a time uses it
 };
 
-HostMemory& host_memory() {
+HostMemory& simulated_memory() {
   static HostMemory& one = *new HostMemory;
   return one;
 }
@@ -163,12 +163,12 @@ class HostCall {
     if (known != storages_.end() && known->first != nullptr)
       return tensor_like(x, known->second, c10::DispatchKey::CUDA);
     const std::size_t bytes = x.storage().nbytes();
-    c10::DataPtr memory = bytes > 0 ? host_memory().allocate(bytes)
+    c10::DataPtr memory = bytes > 0 ? simulated_memory().allocate(bytes)
                                     : c10::DataPtr(nullptr, c10::Device(c10::kCUDA, 0));
     if (bytes > 0) std::memcpy(memory.get(), x.storage().data(), bytes);
     return tensor_like(x,
                        c10::Storage(c10::Storage::use_byte_size_t(), bytes, std::move(memory),
-                                    &host_memory(), true),
+                                    &simulated_memory(), true),
                        c10::DispatchKey::CUDA);
   }
   std::map<const void*, c10::Storage> storages_;
@@ -226,7 +226,7 @@ void use_host_gpu(std::int64_t limit) {
   c10::impl::device_guard_impl_registry[static_cast<std::size_t>(c10::kCUDA)] = &guard;
   static_assert(sizeof(HostHooks) == sizeof(at::CUDAHooksInterface));
   new (&const_cast<at::CUDAHooksInterface&>(at::detail::getCUDAHooks())) HostHooks;
-  c10::SetAllocator(c10::kCUDA, &host_memory());
+  c10::SetAllocator(c10::kCUDA, &simulated_memory());
   register_kernels();
 }
 
