@@ -5,7 +5,8 @@
 
 Each job is `hasten launch --max_restarts` with one, two or four ranks of `hasten train`, with dropout, shuffling and asynchronous
 checkpoints. It has one or two faults. A fault kills, aborts, stops, pauses or crashes a rank, kills the launcher (which also ends its
-ranks), kills the launcher's cleanup process, or makes a call fail that writes to the folder. Eight jobs in sequence have each of these
+ranks), kills the launcher's cleanup process, or makes a call fail that writes to the folder. Each rank counts such calls from its start. A file
+reports that a rank has arrived at the call that fails; without the report, a job that was not restarted counts as a failure. Eight jobs in sequence have each of these
 faults once as their first fault, in random order and spread over the steps of a job. A job that fails is started again with --resume, as
 a user would do. It must end in time without a damaged checkpoint, leave no processes, and reach exactly the weights of the undisturbed job.
 """
@@ -54,6 +55,7 @@ class Job:
 
     def __init__(self, name, processes):
         self.folder, self.processes = FOLDER / name, processes
+        self.report = FOLDER / f"report-{name}"  # exists once a rank has arrived at the call that fails
         self.texts, self.starts = [], 0
         self.deadline = time.monotonic() + LIMIT
 
@@ -64,7 +66,7 @@ class Job:
                  "--async_save", "true"]
         environment = CLEAN | {"OMP_NUM_THREADS": "1"}
         if fault:
-            environment |= {"LD_PRELOAD": str(LIBRARY), "HASTEN_FAULT": f"{fault[0]} {fault[1]} {self.folder}"}
+            environment |= {"LD_PRELOAD": str(LIBRARY), "HASTEN_FAULT": f"{fault[0]} {fault[1]} {self.folder} {self.report}"}
         self.starts += 1
         self.output = tempfile.TemporaryFile("w+")
         self.launcher = subprocess.Popen([str(HASTEN), *map(str, words)], env=environment, stdout=self.output, stderr=subprocess.STDOUT, text=True)
@@ -143,12 +145,13 @@ def disturb(job, what, step, delay):
 def undisturbed_job(processes):
     """Returns the weights of an undisturbed job, and the seconds between two checkpoints."""
     job = Job(f"undisturbed{processes}", processes)
-    job.start()
+    job.start((LAST_CALL, "none"))
     while not job.step() and job.launcher.poll() is None:
         time.sleep(0.002)
     began = time.monotonic()
     if job.wait() != 0:
         sys.exit(f"the undisturbed job of {processes} failed\n{job.texts}")
+    check(job.report.exists(), f"a job of {processes} arrives at every call at which a fault is set", *job.texts)
     return job.weights(), (time.monotonic() - began) / (STEPS // SAVE_STEPS - 1)
 
 
@@ -177,6 +180,9 @@ def trial(number, undisturbed, faults, step):
     problems = [] if in_time else ["it did not end well" if time.monotonic() < job.deadline else "it hung"]
     if in_time and job.weights() != expected:
         problems.append("it ended with other weights")
+    restarts = sum(text.count("restarting all processes") for text in job.texts)
+    if fault and job.starts == 1 and not restarts and not job.report.exists():
+        problems.append("no call failed")
     if list(job.folder.glob("*damaged*")):
         problems.append("a damaged checkpoint was found")
     if not until(lambda: not marked(str(job.folder)), 20):
@@ -185,10 +191,9 @@ def trial(number, undisturbed, faults, step):
             send(process, signal.SIGKILL)
     if problems:
         check(False, name + ": " + "; ".join(problems), *job.texts, sorted(path.name for path in job.folder.iterdir()))
-    restarts = sum(text.count("restarting all processes") for text in job.texts)
     resumes = sum(text.count("resuming from") for text in job.texts)
     shutil.rmtree(job.folder, ignore_errors=True)
-    return not problems, restarts, resumes, job.starts - 1
+    return not problems, restarts, resumes, job.starts - 1, fault is not None and job.report.exists()
 
 
 def main():
@@ -200,9 +205,9 @@ def main():
     (MODEL / "config.json").write_text(json.dumps(config | {"hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1}))
     undisturbed = {processes: undisturbed_job(processes) for processes in options.processes}
     results = [trial(number, undisturbed, *faults) for number, faults in enumerate(faults_of_jobs(options.jobs))]
-    good, restarts, resumes, by_hand = (sum(column) for column in zip(*results))
+    good, restarts, resumes, by_hand, failed_calls = (sum(column) for column in zip(*results))
     check(good == options.jobs, f"{good} of {options.jobs} disturbed jobs ended with the undisturbed bits: {restarts} restarts by the launcher, "
-                                f"{by_hand} by hand, {resumes} continued from a checkpoint")
+                                f"{by_hand} by hand, {resumes} continued from a checkpoint, {failed_calls} with a call that failed")
     check(resumes > 0 and restarts > 0, "jobs were restarted and continued")
 
 

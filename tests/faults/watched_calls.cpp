@@ -22,9 +22,12 @@ struct Watch {
   std::string folder;
   long fault_at = -1;
   Fault fault = Fault::kill;
+  std::string report;
   std::atomic<long> calls{0};
 };
-Watch watch;
+// Without constinit, it could be initialized after the constructor function of a preloaded library
+// has filled it, and would then be empty.
+constinit Watch watch;
 
 bool is_watched(const char* path) {
   return !watch.folder.empty() && std::string_view(path).starts_with(watch.folder);
@@ -42,9 +45,10 @@ bool is_watched(int file) {
 // a disk that stays full.
 bool is_due(bool needs_space) {
   const long call = ++watch.calls;
-  if (call == watch.fault_at) return true;
-  return watch.fault == Fault::stays_full && needs_space && watch.fault_at > 0 &&
-         call > watch.fault_at;
+  if (watch.fault_at <= 0 || call < watch.fault_at) return false;
+  if (call == watch.fault_at && !watch.report.empty()) ::close(::creat(watch.report.c_str(), 0666));
+  if (watch.fault == Fault::none) return false;
+  return call == watch.fault_at || (watch.fault == Fault::stays_full && needs_space);
 }
 
 int error_of_fault() {
@@ -138,10 +142,11 @@ int remove(const char* path) noexcept {
 }  // extern "C"
 #pragma GCC visibility pop
 
-void watch_calls(const std::string& folder, long fault_at, Fault fault) {
+void watch_calls(const std::string& folder, long fault_at, Fault fault, const std::string& report) {
   watch.calls = 0;
   watch.fault_at = fault_at;
   watch.fault = fault;
+  watch.report = report;
   watch.folder = folder;
 }
 

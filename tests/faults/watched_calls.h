@@ -21,8 +21,11 @@ enum class Fault {
   read_only,    // EROFS
   short_write,  // a write writes half; the next one fails with ENOSPC, as do other calls
   stays_full,   // ENOSPC, also for each later call that needs space
+  none,         // the call takes effect, and is only reported
 };
 
-void watch_calls(const std::string& folder, long fault_at = kNever, Fault fault = Fault::kill);
+// Creates the file `report` when the process arrives at the call, unless its name is empty.
+void watch_calls(const std::string& folder, long fault_at = kNever, Fault fault = Fault::kill,
+                 const std::string& report = "");
 // Returns the number of watched calls since watch_calls().
 long watched_calls();
