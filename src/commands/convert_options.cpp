@@ -1,6 +1,7 @@
 #include "commands/convert_options.h"
 
 #include "commands/source_and_target.h"
+#include "options/size.h"
 #include "options/sources.h"
 
 namespace hasten {
@@ -28,7 +29,7 @@ ConvertCommand parse_convert(const std::vector<std::string>& words) {
   command.to = paths.to;
   command.allow_pickle = options.allow_pickle;
   if (!options.max_shard_size.empty())
-    command.max_shard_size = parse_shard_size(options.max_shard_size);
+    command.max_shard_size = config::parse_size("--max_shard_size", options.max_shard_size);
   return command;
 }
 

@@ -1,6 +1,7 @@
 #include "commands/merge_weights_options.h"
 
 #include "commands/source_and_target.h"
+#include "options/size.h"
 #include "options/sources.h"
 
 namespace hasten {
@@ -25,7 +26,7 @@ MergeWeightsCommand parse_merge_weights(const std::vector<std::string>& words) {
   command.folder = paths.from;
   command.target = paths.to;
   if (!texts.max_shard_size.empty())
-    command.max_shard_size = parse_shard_size(texts.max_shard_size);
+    command.max_shard_size = config::parse_size("--max_shard_size", texts.max_shard_size);
   return command;
 }
 

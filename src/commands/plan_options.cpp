@@ -1,15 +1,13 @@
 #include "commands/plan_options.h"
 
 #include <algorithm>
-#include <cmath>
-#include <cstdlib>
-#include <utility>
 
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
 #include "hasten/machine/gpus.h"
 #include "hasten/tpu/machine/tpus.h"
 #include "options/help.h"
+#include "options/size.h"
 #include "options/sources.h"
 
 namespace hasten {
@@ -79,7 +77,7 @@ void set_limit(PlanConfiguration& plan) {
     plan.memory_bytes = most;
     return;
   }
-  plan.memory_bytes = parse_memory(plan.memory);
+  plan.memory_bytes = config::parse_size("--memory", plan.memory);
   if (most == 0 || plan.memory_bytes <= most) return;
   throw ConfigError("config.out-of-range",
                     {.what = "--memory",
@@ -99,36 +97,6 @@ void read_for_program(PlanConfiguration& plan, const std::vector<std::string>& w
 }
 
 }  // namespace
-
-std::int64_t parse_memory(const std::string& text) {
-  constexpr std::pair<const char*, double> kUnits[] = {{"", 1},
-                                                       {"b", 1},
-                                                       {"kb", 1e3},
-                                                       {"mb", 1e6},
-                                                       {"gb", 1e9},
-                                                       {"tb", 1e12},
-                                                       {"k", 1LL << 10},
-                                                       {"m", 1LL << 20},
-                                                       {"g", 1LL << 30},
-                                                       {"t", 1LL << 40},
-                                                       {"kib", 1LL << 10},
-                                                       {"mib", 1LL << 20},
-                                                       {"gib", 1LL << 30},
-                                                       {"tib", 1LL << 40}};
-  char* end = nullptr;
-  const double number = std::strtod(text.c_str(), &end);
-  const std::string unit = lower(trim(end));
-  const auto found = std::find_if(std::begin(kUnits), std::end(kUnits),
-                                  [&](const auto& each) { return unit == each.first; });
-  const double bytes = found == std::end(kUnits) ? 0 : number * found->second;
-  if (end == text.c_str() || !(bytes >= 1 && bytes < 9e18)) {
-    throw ConfigError("config.bad-value",
-                      {.what = "--memory",
-                       .got = text,
-                       .expected = "a number of bytes with a unit, such as 16GiB"});
-  }
-  return static_cast<std::int64_t>(bytes);
-}
 
 PlanConfiguration parse_plan(const std::vector<std::string>& words,
                              const config::Environment& environment) {

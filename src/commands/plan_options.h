@@ -39,8 +39,4 @@ HASTEN_INTERNAL_API PlanConfiguration parse_plan(const std::vector<std::string>&
                                                  const config::Environment& environment);
 HASTEN_INTERNAL_API std::string plan_help(int width);
 
-// Reads a number of bytes with a unit: 4000000000, 4GB, 4GiB, 512 MiB. Throws ConfigError
-// "config.bad-value".
-HASTEN_INTERNAL_API std::int64_t parse_memory(const std::string& text);
-
 }  // namespace hasten

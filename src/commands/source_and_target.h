@@ -4,10 +4,10 @@
 //   const SourceAndTarget paths(words);
 //   if (!paths.has_both()) config::throw_missing(...);
 //
-// Needs no torch. Throws ConfigError "config.bad-value". Thread rule: values and pure functions.
+// Needs no torch. Throws only if memory runs out. Thread rule: a value.
 #pragma once
 
-#include <cstdint>
+#include <cstddef>
 #include <string>
 #include <vector>
 
@@ -21,8 +21,5 @@ struct SourceAndTarget {
   std::string from, to;
   std::vector<std::string> options;
 };
-
-// Parses a number of bytes, such as 5GB or 200MiB, as Hugging Face writes it.
-std::int64_t parse_shard_size(const std::string& text);
 
 }  // namespace hasten
