@@ -9,6 +9,7 @@
 
 #include "formats/safetensors_header.h"
 #include "hasten/base/error.h"
+#include "parsed_file.h"
 
 using namespace hasten;
 
@@ -59,8 +60,12 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   if (size == 0) return 0;
   std::string bytes(reinterpret_cast<const char*>(data) + 1, size - 1);
   if (data[0] % 2 == 0) bytes = with_correct_length(std::move(bytes));
+  const auto parse = [&] {
+    const fuzz::MemoryLimit limit(bytes.size());
+    return safetensors::parse_header(bytes, "input");
+  };
   try {
-    const safetensors::Header header = safetensors::parse_header(bytes, "input");
+    const safetensors::Header header = parse();
     check(header, bytes.size());
     check_round_trip(header, bytes.size() - header.data_begin);
   } catch (const DataError&) {
