@@ -1,8 +1,10 @@
-# Functions and variables that ./dev and the scripts in tools/ share: messages, the cache folder, and fetching wheels.
+# Functions and variables that ./dev and the scripts in tools/ share: messages, whether CI is set, the cache folder, and fetching wheels.
 # shellcheck shell=bash disable=SC2034  # scripts that source this file use the variables
 
 HASTEN_ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 HASTEN_CACHE=${HASTEN_CACHE:-${XDG_CACHE_HOME:-${HOME:-/root}/.cache}/hasten}
+
+case ${CI:-} in 0 | false | no) unset CI ;; esac
 
 say() { printf '\033[1m==>\033[0m %s\n' "$*" >&2; }
 die() { printf 'hasten: %s\n' "$*" >&2; exit 1; }

@@ -1,8 +1,10 @@
 #!/usr/bin/env bash
-# gpu_pack.sh BUILD FOLDER [PROGRAM ...]: copies an installation of the build tree BUILD and further programs of it into FOLDER. They can run
-# on a machine with a GPU that has only Python with the same version of LibTorch. The script also copies the libraries of the distribution
-# that hasten needs, and `run`, which checks and measures hasten on the GPU, with its data. Each program has a launcher in FOLDER, which finds
-# LibTorch in the machine's Python. The script fails if the folder exceeds 60 MiB or if a symbol is missing.
+# gpu_pack.sh BUILD FOLDER [PROGRAM ...]: copies an installation of the build tree BUILD, the programs of tools/gpu/programs.txt, which `run`
+# starts, and further programs of the build tree into FOLDER. They can run on a machine with a GPU that has only Python with the same version
+# of LibTorch. The script also copies the libraries of the distribution that hasten needs, and `run`, which checks and measures hasten on the
+# GPU, with its data. Each program has a launcher in FOLDER, which finds LibTorch in the machine's Python. The script fails if the folder
+# exceeds 60 MiB or if a symbol is missing. It names the modules for CUDA that the build tree lacks, and fails if it lacks one although nvcc is
+# installed and CI=1.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . tools/common.sh
@@ -10,6 +12,8 @@ build=${1:?a build tree} folder=${2:?a new folder}; shift 2
 limit=$((60 << 20))
 case $folder in /*) ;; *) folder=$PWD/$folder ;; esac
 require_new "gpu pack" "$folder"
+mapfile -t programs <tools/gpu/programs.txt
+programs+=("$@")
 
 torch=$(sed -n 's/^HASTEN_LIBTORCH_FOUND:[A-Z]*=//p' "$build/CMakeCache.txt")
 [ -n "$torch" ] || torch=$(sed -n 's/^HASTEN_LIBTORCH:[A-Z]*=//p' "$build/CMakeCache.txt")
@@ -24,15 +28,22 @@ rm -rf "$partial/include" "$partial/lib/cmake"
 # These modules load when a run asks for them. Arrow's libraries alone are 50 MB, and a TPU's module needs a Python library.
 rm -f "$partial"/lib/libhasten_{arrow,tpu,dry_tpu}.so
 mkdir -p "$partial/programs"
-for program in "$@"; do
+for program in "${programs[@]}"; do
   [ -x "$build/bin/$program" ] || die "gpu pack: got $program, which $build/bin does not have"
   strip -o "$partial/programs/$program" "$build/bin/$program"
 done
 
 # A program that contains hasten looks for its modules in its own folder.
+missing=()
 for module in libhasten_{cuda_graphs,nccl,row_kernels}.so; do
-  [ ! -e "$partial/lib/$module" ] || ln -s "../lib/$module" "$partial/programs/"
+  if [ -e "$partial/lib/$module" ]; then ln -s "../lib/$module" "$partial/programs/"; else missing+=("$module"); fi
 done
+# CMake looks for nvcc in the same places (row_kernels.cmake).
+has_nvcc() { (PATH=$PATH:${CUDA_HOME:-/usr/local/cuda}/bin; command -v nvcc) >/dev/null; }
+if [ ${#missing[@]} -gt 0 ] && [ -n "${CI:-}" ] && has_nvcc; then
+  die "gpu pack: got $build without ${missing[*]}, expected all modules for CUDA, since nvcc is installed and CI=1 is strict." \
+    "Hint: the output of CMake says which files it did not find"
+fi
 
 # `run` needs its own files, the recorded numbers of the tests that run on a GPU, and two exported models.
 mkdir -p "$partial/gpu" "$partial/models" "$partial/tests/oracle/data"
@@ -79,7 +90,7 @@ EOF
   chmod 755 "$partial/$1"
 }
 launcher hasten bin/hasten
-for program in "$@"; do launcher "$program" "programs/$program"; done
+for program in "${programs[@]}"; do launcher "$program" "programs/$program"; done
 
 # Reports symbols that a file of the folder uses and no library defines, and libraries that are not found. NVIDIA's libraries are only on the
 # machine with the GPU, so symbols that LibTorch lacks without them are not reported.
@@ -96,4 +107,5 @@ size=$(du -sb "$partial" | cut -f1)
 runtime=$(elf_files | xargs -r -n1 objdump -T 2>/dev/null | grep -oE '(GLIBC|GLIBCXX)_[0-9.]+' | sort -Vu |
   awk -F_ '{ newest[$1] = $2 } END { print "GLIBC " newest["GLIBC"] ", GLIBCXX " newest["GLIBCXX"] }')
 mv -T "$partial" "$folder"
+[ ${#missing[@]} -eq 0 ] || say "these were not built, so the kit lacks them: ${missing[*]}"
 say "$folder: $((size >> 20)) MiB, for torch $version, $runtime"
