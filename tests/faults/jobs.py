@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
-"""Disturbs whole training jobs at random moments, and compares their weights with those of an undisturbed job.
+"""Disturbs whole training jobs at random moments, and compares their weights and hash chains with those of an undisturbed job.
 
     jobs.py HASTEN MODEL FAULTS-LIBRARY [--jobs N] [--seed S] [--processes 1 2 4]
 
 Each job is `hasten launch --max_restarts` with one, two or four ranks of `hasten train`, with dropout, shuffling and asynchronous
-checkpoints. It has one or two faults. A fault kills, aborts, stops, pauses or crashes a rank, kills the launcher (which also ends its
-ranks), kills the launcher's cleanup process, or makes a call fail that writes to the folder. Each rank counts such calls from its start. A file
-reports that a rank has arrived at the call that fails; without the report, a job that was not restarted counts as a failure. Eight jobs in sequence have each of these
-faults once as their first fault, in random order and spread over the steps of a job. A job that fails is started again with --resume, as
-a user would do. It must end in time without a damaged checkpoint, leave no processes, and reach exactly the weights of the undisturbed job.
+checkpoints. It has one or two faults. A fault kills, aborts, stops, pauses or crashes a rank, kills the launcher (which also ends its ranks),
+kills the launcher's cleanup process, or makes a call fail that writes to the folder. Each rank counts such calls from its start. A file
+reports that a rank has arrived at the call that fails; without the report, a job that was not restarted counts as a failure. Eight jobs in
+sequence have each of these faults once as their first fault, in random order and spread over the steps of a job. A job that fails is started
+again with --resume, as a user would do. It must end in time without a damaged checkpoint, leave no processes, and reach exactly the weights
+and the hash chain of the undisturbed job.
 """
 import argparse
 import json
@@ -63,7 +64,7 @@ class Job:
         words = ["launch", "-n", self.processes, "--max_restarts", 4, "--no_config_file", "--grace_period", 2, *(["--resume"] if self.starts else []),
                  HASTEN, "train", "--use_cpu", "--disable_tqdm", "--model", MODEL, "--data", DATA, "--output_dir", self.folder, "--ddp_timeout", STOPPED,
                  "--per_device_train_batch_size", 8 // self.processes, "--max_steps", STEPS, "--save_steps", SAVE_STEPS, "--save_total_limit", 2, "--learning_rate", "1e-3",
-                 "--async_save", "true"]
+                 "--async_save", "true", "--hash_chain_steps", SAVE_STEPS]
         environment = CLEAN | {"OMP_NUM_THREADS": "1"}
         if fault:
             environment |= {"LD_PRELOAD": str(LIBRARY), "HASTEN_FAULT": f"{fault[0]} {fault[1]} {self.folder} {self.report}"}
@@ -105,8 +106,9 @@ class Job:
             code = self.wait()
         return code == 0
 
-    def weights(self):
-        return (self.folder / "model.safetensors").read_bytes()
+    def results(self):
+        """Returns the weights and the hash chain."""
+        return [(self.folder / name).read_bytes() for name in ("model.safetensors", "hash_chain.jsonl")]
 
 
 def send(process, number):
@@ -143,7 +145,7 @@ def disturb(job, what, step, delay):
 
 
 def undisturbed_job(processes):
-    """Returns the weights of an undisturbed job, and the seconds between two checkpoints."""
+    """Returns the results of an undisturbed job, and the seconds between two checkpoints."""
     job = Job(f"undisturbed{processes}", processes)
     job.start((LAST_CALL, "none"))
     while not job.step() and job.launcher.poll() is None:
@@ -152,7 +154,7 @@ def undisturbed_job(processes):
     if job.wait() != 0:
         sys.exit(f"the undisturbed job of {processes} failed\n{job.texts}")
     check(job.report.exists(), f"a job of {processes} arrives at every call at which a fault is set", *job.texts)
-    return job.weights(), (time.monotonic() - began) / (STEPS // SAVE_STEPS - 1)
+    return job.results(), (time.monotonic() - began) / (STEPS // SAVE_STEPS - 1)
 
 
 def faults_of_jobs(count):
@@ -178,8 +180,8 @@ def trial(number, undisturbed, faults, step):
     name = f"job {number} of {processes}: " + ", ".join(f"{fault[1]} at call {fault[0]}" if what == "write" else what for what in faults)
     in_time = job.finish()
     problems = [] if in_time else ["it did not end well" if time.monotonic() < job.deadline else "it hung"]
-    if in_time and job.weights() != expected:
-        problems.append("it ended with other weights")
+    if in_time:
+        problems += [f"it ended with another {what}" for what, found, wanted in zip(("model", "hash chain"), job.results(), expected) if found != wanted]
     restarts = sum(text.count("restarting all processes") for text in job.texts)
     if fault and job.starts == 1 and not restarts and not job.report.exists():
         problems.append("no call failed")

@@ -91,6 +91,18 @@ int fsync(int file) {
   return real(file);
 }
 
+int fdatasync(int file) {
+  static const auto real = real_call<int (*)(int)>("fdatasync");
+  if (is_watched(file) && must_fail(false)) return -1;
+  return real(file);
+}
+
+int ftruncate(int file, off_t size) noexcept {
+  static const auto real = real_call<int (*)(int, off_t)>("ftruncate");
+  if (is_watched(file) && must_fail(false)) return -1;
+  return real(file, size);
+}
+
 int open(const char* path, int flags, ...) {
   static const auto real = real_call<int (*)(const char*, int, ...)>("open");
   va_list rest;

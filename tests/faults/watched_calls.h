@@ -6,8 +6,9 @@
 //   watch_calls("/tmp/run");                          // only counts
 //
 // A program that links this file replaces the system's functions that open a file to create it,
-// write, sync, rename, create and delete. This also affects the libraries that the program uses.
-// The process is killed before the call takes effect, but a write first writes half of its bytes.
+// write, sync, shorten, rename, create and delete. This also affects the libraries that the program
+// uses. The process is killed before the call takes effect, but a write first writes half of its
+// bytes.
 #pragma once
 
 #include <string>
