@@ -331,6 +331,8 @@ const char* name_of(Fault fault) {
       return "short write";
     case Fault::stays_full:
       return "disk that stays full";
+    case Fault::slow_disk:
+      return "slow disk";
     case Fault::none:
       return "no fault";
   }

@@ -5,11 +5,11 @@
 
 Each job is `hasten launch --max_restarts` with one, two or four ranks of `hasten train`, with dropout, shuffling and asynchronous
 checkpoints. It has one or two faults. A fault kills, aborts, stops, pauses or crashes a rank, kills the launcher (which also ends its ranks),
-kills the launcher's cleanup process, or makes a call fail that writes to the folder. Each rank counts such calls from its start. A file
-reports that a rank has arrived at the call that fails; without the report, a job that was not restarted counts as a failure. Eight jobs in
-sequence have each of these faults once as their first fault, in random order and spread over the steps of a job. A job that fails is started
-again with --resume, as a user would do. It must end in time without a damaged checkpoint, leave no processes, and reach exactly the weights
-and the hash chain of the undisturbed job.
+kills the launcher's cleanup process, or makes a call fail or all calls slow that write to the folder. Each rank counts such calls from its
+start. A file reports that a rank has arrived at the disturbed call; without the report, a job that was not restarted counts as a failure.
+Eight jobs in sequence have each of these faults once as their first fault, in random order and spread over the steps of a job. A job that
+fails is started again with --resume, as a user would do. It must end in time without a damaged checkpoint, leave no processes, and reach
+exactly the weights and the hash chain of the undisturbed job.
 """
 import argparse
 import json
@@ -43,8 +43,8 @@ FOLDER = pathlib.Path(tempfile.mkdtemp(prefix="hasten-jobs-"))
 DATA, MODEL = FOLDER / "rows.safetensors", FOLDER / "model"
 LIMIT = 120  # seconds for one job, enough for a busy machine
 STOPPED = 5  # seconds until the watchdog ends a job with a rank that is stopped
-WRITE_FAULTS = ("io", "full", "read_only", "short", "stays_full")
-FIRST_CALL, LAST_CALL = 25, 900  # range of the failing call among the calls of a rank below its folder; earlier calls only check the folder
+WRITE_FAULTS = ("io", "full", "read_only", "short", "stays_full", "slow")
+FIRST_CALL, LAST_CALL = 25, 900  # range of the disturbed call among the calls of a rank below its folder; earlier calls only check the folder
 STEPS, SAVE_STEPS = 200, 5
 FAULTS = ("kill", "abort", "segmentation fault", "stop", "pause", "launcher", "cleanup_process", "write")
 
@@ -56,7 +56,7 @@ class Job:
 
     def __init__(self, name, processes):
         self.folder, self.processes = FOLDER / name, processes
-        self.report = FOLDER / f"report-{name}"  # exists once a rank has arrived at the call that fails
+        self.report = FOLDER / f"report-{name}"  # exists once a rank has arrived at the disturbed call
         self.texts, self.starts = [], 0
         self.deadline = time.monotonic() + LIMIT
 
@@ -184,7 +184,7 @@ def trial(number, undisturbed, faults, step):
         problems += [f"it ended with another {what}" for what, found, wanted in zip(("model", "hash chain"), job.results(), expected) if found != wanted]
     restarts = sum(text.count("restarting all processes") for text in job.texts)
     if fault and job.starts == 1 and not restarts and not job.report.exists():
-        problems.append("no call failed")
+        problems.append("no call was disturbed")
     if list(job.folder.glob("*damaged*")):
         problems.append("a damaged checkpoint was found")
     if not until(lambda: not marked(str(job.folder)), 20):
@@ -207,9 +207,9 @@ def main():
     (MODEL / "config.json").write_text(json.dumps(config | {"hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1}))
     undisturbed = {processes: undisturbed_job(processes) for processes in options.processes}
     results = [trial(number, undisturbed, *faults) for number, faults in enumerate(faults_of_jobs(options.jobs))]
-    good, restarts, resumes, by_hand, failed_calls = (sum(column) for column in zip(*results))
+    good, restarts, resumes, by_hand, disturbed_calls = (sum(column) for column in zip(*results))
     check(good == options.jobs, f"{good} of {options.jobs} disturbed jobs ended with the undisturbed bits: {restarts} restarts by the launcher, "
-                                f"{by_hand} by hand, {resumes} continued from a checkpoint, {failed_calls} with a call that failed")
+                                f"{by_hand} by hand, {resumes} continued from a checkpoint, {disturbed_calls} with a disturbed call")
     check(resumes > 0 and restarts > 0, "jobs were restarted and continued")
 
 

@@ -1,7 +1,7 @@
 // Makes calls of any program fail. The program needs HASTEN_FAULT="CALL KIND FOLDER REPORT" in its
 // environment, and this library with watched_calls.cpp in LD_PRELOAD. KIND is kill, io, full,
-// read_only, short, stays_full or none. When a process arrives at the call, it creates the file
-// REPORT.
+// read_only, short, stays_full, slow or none. When a process arrives at the call, it creates the
+// file REPORT.
 #include <cstdlib>
 #include <sstream>
 #include <string>
@@ -16,6 +16,7 @@ Fault parse_fault(const std::string& name) {
   if (name == "read_only") return Fault::read_only;
   if (name == "short") return Fault::short_write;
   if (name == "stays_full") return Fault::stays_full;
+  if (name == "slow") return Fault::slow_disk;
   if (name == "none") return Fault::none;
   return Fault::kill;
 }

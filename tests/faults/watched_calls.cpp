@@ -47,7 +47,8 @@ bool is_due(bool needs_space) {
   const long call = ++watch.calls;
   if (watch.fault_at <= 0 || call < watch.fault_at) return false;
   if (call == watch.fault_at && !watch.report.empty()) ::close(::creat(watch.report.c_str(), 0666));
-  if (watch.fault == Fault::none) return false;
+  if (watch.fault == Fault::slow_disk) ::usleep(500);
+  if (watch.fault == Fault::slow_disk || watch.fault == Fault::none) return false;
   return call == watch.fault_at || (watch.fault == Fault::stays_full && needs_space);
 }
 

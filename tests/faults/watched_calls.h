@@ -22,6 +22,7 @@ enum class Fault {
   read_only,    // EROFS
   short_write,  // a write writes half; the next one fails with ENOSPC, as do other calls
   stays_full,   // ENOSPC, also for each later call that needs space
+  slow_disk,    // the call and each later one take effect 0.5 ms later
   none,         // the call takes effect, and is only reported
 };
 
