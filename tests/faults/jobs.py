@@ -44,7 +44,7 @@ DATA, MODEL = FOLDER / "rows.safetensors", FOLDER / "model"
 LIMIT = 120  # seconds for one job, enough for a busy machine
 STOPPED = 5  # seconds until the watchdog ends a job with a rank that is stopped
 WRITE_FAULTS = ("io", "full", "read_only", "short", "stays_full", "slow")
-FIRST_CALL, LAST_CALL = 25, 900  # range of the disturbed call among the calls of a rank below its folder; earlier calls only check the folder
+FIRST_CALL, LAST_CALL = 25, 4000  # range of the disturbed call among the calls of a rank below its folder; earlier calls only check the folder
 STEPS, SAVE_STEPS = 200, 5
 FAULTS = ("kill", "abort", "segmentation fault", "stop", "pause", "launcher", "cleanup_process", "write")
 
