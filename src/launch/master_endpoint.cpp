@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "hasten/base/text.h"
+#include "launch/slurm_tasks.h"
 
 namespace hasten {
 namespace {
@@ -127,8 +128,7 @@ int port_of_job(std::string_view job) {
 std::string find_job_name(const Worker& worker, const Variables& variables) {
   if (has_torchrun_variables(worker) && variables.has("TORCHELASTIC_RUN_ID"))
     return variables.text("TORCHELASTIC_RUN_ID");
-  if (variables.has("SLURM_ARRAY_JOB_ID") && variables.has("SLURM_ARRAY_TASK_ID"))
-    return variables.text("SLURM_ARRAY_JOB_ID") + "_" + variables.text("SLURM_ARRAY_TASK_ID");
+  if (const std::string job = slurm_job_name(variables); !job.empty()) return job;
   const std::string job = scheduler_job(variables);
   if (job.empty() && worker.started_by == LauncherKind::open_mpi) return open_mpi_job(variables);
   return job;

@@ -10,6 +10,7 @@
 #include "launch/digest.h"
 #include "launch/job.h"
 #include "launch/shortage_report.h"
+#include "launch/slurm_tasks.h"
 #include "launch/unknown_host.h"
 #include "rendezvous/backoff.h"
 
@@ -29,10 +30,19 @@ rendezvous::CoordinatorSettings settings_of(const LaunchConfiguration& run) {
   return {.min_machines = run.machines.min_count,
           .max_machines = run.machines.max_count,
           .max_restarts = run.options.max_restarts,
+          .earlier_restarts = slurm_restarts(Variables(config::whole_environment())),
           .join_timeout = conf.number("join_timeout", 600),
           .last_call_timeout = conf.number("last_call_timeout", 30),
           .keep_alive_timeout = conf.number("keep_alive_timeout", 30),
           .same_program = conf.flag("same_program", true)};
+}
+
+// Returns the name that the job gets if this is the machine at which all meet. Slurm's name is the
+// same when Slurm starts the job again.
+std::string run_id_of(const LaunchConfiguration& run) {
+  if (!run.options.rdzv_id.empty()) return run.options.rdzv_id;
+  const std::string slurm = slurm_job_name(Variables(config::whole_environment()));
+  return slurm.empty() ? new_job_name() : slurm;
 }
 
 // Returns the text as the coordinator will send it back. JSON requires UTF-8, but the output of
@@ -52,7 +62,7 @@ MultiMachineController::MultiMachineController(const LaunchConfiguration& run, C
       coordinator_endpoint_{.host = run.machines.host, .port = run.machines.port},
       program_digest_(digest_of_program(run.program)),
       agent_id_(new_job_name()),
-      run_id_(run.options.rdzv_id.empty() ? new_job_name() : run.options.rdzv_id) {}
+      run_id_(run_id_of(run)) {}
 
 MultiMachineController::~MultiMachineController() {
   if (coordinator_) coordinator_->send({{"kind", "exited"}});
@@ -219,7 +229,7 @@ std::vector<json> MultiMachineController::opening_messages() const {
 
 Round MultiMachineController::round_of(const json& message) const {
   const std::string host = message.value("coordinator_address", coordinator_endpoint_.host);
-  return {.attempt = message.at("attempt"),
+  return {.attempt = message.at("attempt").get<int>() + message.value("earlier_restarts", 0),
           .machine_rank = message.at("machine_rank"),
           .num_machines = message.at("num_machines"),
           .first_rank = message.at("first_rank"),
@@ -234,14 +244,14 @@ Round MultiMachineController::round_of(const json& message) const {
 
 Round MultiMachineController::begin_round(const json& message) {
   const Round round = round_of(message);
-  if (round.attempt > 0) {
+  attempt_ = message.at("attempt");
+  if (attempt_ > 0) {
     report(str("restarting all processes on ", round.num_machines, " machines"));
   }
   reported_reason_.clear();
   round_report_.reset();
   round_succeeded_ = false;
   round_is_requested_ = false;
-  attempt_ = round.attempt;
   return round;
 }
 

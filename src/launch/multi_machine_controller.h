@@ -73,7 +73,7 @@ class MultiMachineController : public JobController {
   std::optional<rendezvous::ReservedPort> port_;
   std::unique_ptr<CoordinatorConnection> coordinator_;
 
-  int attempt_ = -1;                             // the attempt of the last round
+  int attempt_ = -1;                             // the coordinator's number of the last round
   bool round_is_requested_ = false;              // has asked to join and has no answer yet
   std::optional<nlohmann::json> round_report_;   // how this round's ranks have ended
   bool round_succeeded_ = false;                 // this round's ranks have ended well

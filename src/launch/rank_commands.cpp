@@ -10,6 +10,7 @@
 #include "launch/job.h"
 #include "launch/programs.h"
 #include "launch/rank_variables.h"
+#include "launch/slurm_tasks.h"
 #include "launch/thread_waiting.h"
 #include "machine/installed_gpus.h"
 #include "machine/token.h"
@@ -116,7 +117,11 @@ Round round_before_start(const LaunchConfiguration& run) {
   const Machines& machines = run.machines;
   const std::int64_t here = processes_on_this_machine(run),
                      machine = std::max<std::int64_t>(0, machines.rank);
+  const config::Environment environment = config::whole_environment();
+  const Variables variables(environment);
+  const std::string& id = run.options.rdzv_id;
   return {
+      .attempt = slurm_restarts(variables),
       .machine_rank = machine,
       .num_machines = machines.max_count,
       .first_rank = machine * here,
@@ -124,7 +129,7 @@ Round round_before_start(const LaunchConfiguration& run) {
       .processes = here,
       .master_addr = machines.has_several() ? machines.rank < 0 ? "" : machines.host : "127.0.0.1",
       .master_port = machines.has_several() ? 0 : machines.port,
-      .run_id = run.options.rdzv_id};
+      .run_id = id.empty() ? slurm_job_name(variables) : id};
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include "hasten/base/text.h"
 #include "launch/job.h"
 #include "launch/shortage_report.h"
+#include "launch/slurm_tasks.h"
 #include "rendezvous/secure_context.h"
 
 namespace hasten {
@@ -10,6 +11,9 @@ namespace hasten {
 SingleMachineController::SingleMachineController(const LaunchConfiguration& run, Console& console)
     : run_(run),
       console_(console),
+      run_id_(run.options.rdzv_id.empty() ? slurm_job_name(Variables(config::whole_environment()))
+                                          : run.options.rdzv_id),
+      earlier_restarts_(slurm_restarts(Variables(config::whole_environment()))),
       token_(run.token.empty() ? rendezvous::new_token() : run.token),
       server_({.loopback_only = true,
                .port = 0,
@@ -33,14 +37,14 @@ RoundOrResult SingleMachineController::next() {
   // Holds the last port while it reserves the next one, so that each attempt has a different port.
   if (run_.machines.port == 0) port_ = rendezvous::ReservedPort(/*loopback_only=*/true);
   const std::int64_t count = processes_on_this_machine(run_);
-  return Round{.attempt = attempt_++,
+  return Round{.attempt = earlier_restarts_ + attempt_++,
                .world_size = count,
                .processes = count,
                .master_addr = "127.0.0.1",
                .master_port = port_->number(),
                .store = to_text(Endpoint{.host = "127.0.0.1", .port = server_.port()}),
                .token = token_,
-               .run_id = run_.options.rdzv_id};
+               .run_id = run_id_};
 }
 
 void SingleMachineController::report_failure(int code, const std::string&) { failed_code_ = code; }

@@ -25,6 +25,8 @@ class SingleMachineController : public JobController {
  private:
   const LaunchConfiguration& run_;
   Console& console_;
+  const std::string run_id_;    // the job's name; empty if neither the user nor Slurm gives one
+  const int earlier_restarts_;  // by Slurm
   std::string token_;
   rendezvous::JobServer server_;
   std::optional<rendezvous::ReservedPort> port_;

@@ -1,5 +1,6 @@
 #include "launch/slurm_tasks.h"
 
+#include <algorithm>
 #include <charconv>
 
 #include "hasten/base/text.h"
@@ -41,6 +42,17 @@ TaskGroup parse_task_group(std::string_view text, std::string_view list) {
 }
 
 }  // namespace
+
+std::string slurm_job_name(const Variables& variables) {
+  const std::string array = variables.text("SLURM_ARRAY_JOB_ID"),
+                    task = variables.text("SLURM_ARRAY_TASK_ID");
+  return array.empty() || task.empty() ? variables.text("SLURM_JOB_ID") : array + "_" + task;
+}
+
+int slurm_restarts(const Variables& variables) {
+  const auto restarts = variables.number("SLURM_RESTART_COUNT").value_or(0);
+  return static_cast<int>(std::min<std::int64_t>(restarts, 1 << 20));
+}
 
 bool is_slurm_task(const Variables& variables) {
   const auto tasks = variables.number("SLURM_STEP_NUM_TASKS");

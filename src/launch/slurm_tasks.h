@@ -1,14 +1,23 @@
 // File: launch/slurm_tasks.h (internal)
-// Reads the tasks of a Slurm step (one run of srun) from its variables. Throws ConfigError
+// Reads Slurm's variables: the job, and the tasks of a step (one run of srun). Throws ConfigError
 // "launch.environment".
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <string_view>
 
+#include "base/internal_api.h"
 #include "launch/variables.h"
 
 namespace hasten {
+
+// Returns the job's number, which stays the same when Slurm starts the job again, or an empty text
+// outside Slurm. A task of an array is ARRAY_TASK.
+HASTEN_INTERNAL_API std::string slurm_job_name(const Variables& variables);
+
+// Returns how many times Slurm has started this job again, at most 2^20; 0 outside Slurm.
+HASTEN_INTERNAL_API int slurm_restarts(const Variables& variables);
 
 // True if this process is a task of a step. An sbatch script has SLURM_NTASKS and SLURM_PROCID too,
 // although it is only one process. A script that is submitted from inside a step even has the

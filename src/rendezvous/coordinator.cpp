@@ -291,6 +291,7 @@ void Coordinator::start_round() {
   round_ = {{"kind", "round"},
             {"run_id", run_id()},
             {"attempt", ++attempt_},
+            {"earlier_restarts", settings_.earlier_restarts},
             {"num_machines", ids.size()},
             {"world_size", world},
             {"master_addr", address_of(first)},

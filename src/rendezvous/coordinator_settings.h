@@ -10,6 +10,7 @@ struct CoordinatorSettings {
   std::int64_t min_machines = 1;
   std::int64_t max_machines = 1;
   std::int64_t max_restarts = 0;
+  int earlier_restarts = 0;        // By a scheduler that has started the whole job again.
   double join_timeout = 600;       // Seconds for a round to gather.
   double last_call_timeout = 30;   // Seconds to wait for others once min_machines are present.
   double keep_alive_timeout = 30;  // Seconds until a silent machine counts as lost.

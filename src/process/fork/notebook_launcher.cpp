@@ -15,6 +15,7 @@
 #include "launch/cores.h"
 #include "launch/job.h"
 #include "launch/rank_variables.h"
+#include "launch/slurm_tasks.h"
 #include "process/fork/fork_safety.h"
 #include "process/fork/forked_rank.h"
 #include "process/fork/group_signals.h"
@@ -94,20 +95,23 @@ class ForkedAttempt {
         options.num_cpu_threads_per_process > 0
             ? options.num_cpu_threads_per_process
             : threads_per_process(topology_of("/", usable_cpus()), num_processes);
+    const config::Environment environment = config::whole_environment();
+    const Variables slurm(environment);
     const Round round = {
-        .attempt = static_cast<int>(attempt),
+        .attempt = slurm_restarts(slurm) + static_cast<int>(attempt),
         .world_size = num_processes,
         .processes = num_processes,
         .master_addr = "127.0.0.1",
         .master_port = port_.number(),
         .store = to_text(Endpoint{.host = "127.0.0.1", .port = store_port_.number()}),
-        .token = token_};
+        .token = token_,
+        .run_id = slurm_job_name(slurm)};
     const TpuRankVariables tpus = tpu_ranks(options, round);
     pause_openmp();
     for (std::int64_t rank = 0; rank < num_processes; ++rank) {
-      ForkedRank::Environment environment = variables(round, rank, options, job, threads);
-      append(environment, tpus.variables_of(rank));
-      ranks_.emplace_back(function, environment, static_cast<int>(threads));
+      ForkedRank::Environment of_rank = variables(round, rank, options, job, threads);
+      append(of_rank, tpus.variables_of(rank));
+      ranks_.emplace_back(function, of_rank, static_cast<int>(threads));
     }
     // The server has its own thread, so it is started after the forks. The ranks retry until it is
     // up.

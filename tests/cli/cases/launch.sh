@@ -7,6 +7,7 @@ case $1 in
   fail) [ "$RANK" = 1 ] || exec sleep 60; echo "a line before"; echo "what(): no such file" >&2; exit 7 ;;
   die) [ "$RANK" = 0 ] || exec sleep 60; kill -SEGV $$ ;;
   once) [ "$TORCHELASTIC_RESTART_COUNT" = 1 ] && echo "the restart succeeds" && exit 0; exit 3 ;;
+  name) echo "job $TORCHELASTIC_RUN_ID, attempt $TORCHELASTIC_RESTART_COUNT" ;;
   half) printf 'no end of line' ;;
 esac
 END
@@ -19,6 +20,9 @@ hasten launch -n 3 ./program fail 2>&1 | stripped
 hasten launch -n 2 ./program die 2>&1 | stripped
 hasten launch -n 2 --max_restarts 2 ./program once 2>&1 | grep -c 'the restart succeeds'
 hasten launch -n 1 --max_restarts 0 ./program once 2>&1 | stripped
+# A job of Slurm has the same name when Slurm starts it again, and counts these starts. A name that the user gives comes first.
+SLURM_JOB_ID=4711 SLURM_RESTART_COUNT=2 hasten launch ./program name
+SLURM_JOB_ID=4711 hasten launch --rdzv_id mine ./program name
 hasten launch -n 2 ./program half | sort
 hasten launch -n 2 --log_dir logs --local_ranks_filter 1 -q ./program print | cut -d, -f1
 head -c 11 logs/attempt_0/rank_0.log; echo

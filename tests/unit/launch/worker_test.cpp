@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "hasten/base/text.h"
+#include "launch/slurm_tasks.h"
 #include "unit/code_of.h"
 
 namespace launch_worker_test {
@@ -308,6 +309,19 @@ TEST_CASE("worker: attempts, jobs, the address and the port come from the right 
   const Worker alone = worker_of(environment_of("RANK=0 WORLD_SIZE=1 " + kEndpoint));
   CHECK(alone.master_addr.empty());
   CHECK(alone.master_port == 0);
+}
+
+TEST_CASE("worker: a job of Slurm keeps its name and counts how often Slurm has started it") {
+  const auto restarts = [](const std::string& words) {
+    const config::Environment environment = environment_of(words);
+    return slurm_restarts(Variables(environment));
+  };
+  CHECK(restarts("SLURM_JOB_ID=4711") == 0);
+  CHECK(restarts("SLURM_JOB_ID=4711 SLURM_RESTART_COUNT=3") == 3);
+  CHECK(restarts("SLURM_RESTART_COUNT=1099511627775") == 1 << 20);
+  CHECK(code_of([&] { restarts("SLURM_RESTART_COUNT=x"); }) == "launch.environment");
+  const config::Environment job = environment_of("SLURM_JOB_ID=4711 SLURM_STEP_ID=2");
+  CHECK(slurm_job_name(Variables(job)) == "4711");
 }
 
 TEST_CASE("worker: neighbouring jobs and steps have different ports") {

@@ -14,7 +14,7 @@ using nlohmann::json;
 using namespace hasten::coordinator_job;
 
 TEST_CASE("coordinator: a fixed number of machines starts in order of rank") {
-  Job job({.min_machines = 3, .max_machines = 3});
+  Job job({.min_machines = 3, .max_machines = 3, .earlier_restarts = 2});
   job.join(7, {{"machine_rank", 2}, {"run_id", "another"}});
   job.join(8, {{"machine_rank", 0}, {"hosts_coordinator", true}, {"run_id", "the name"}},
            "127.0.0.1");
@@ -33,6 +33,7 @@ TEST_CASE("coordinator: a fixed number of machines starts in order of rank") {
   CHECK(third["first_rank"] == 4);
   CHECK(third["world_size"] == 6);
   CHECK(third["attempt"] == 0);
+  CHECK(third["earlier_restarts"] == 2);
   CHECK(third["run_id"] == "the name");
   CHECK(first["run_id"] == "the name");
   // node8 has connected from a loopback address; the others reach it at 10.0.0.9.

@@ -64,6 +64,32 @@ TEST_CASE("resume: a job that is restarted continues, and never the run of anoth
   CHECK(read(folder, "log").empty());
 }
 
+TEST_CASE("resume: a job that Slurm starts again continues, and no other job of Slurm does") {
+  struct StoppingCallback : TrainerCallback {
+    void on_step_end(const TrainerEvent& event, TrainerControl&, double) override {
+      const std::string restarts = std::getenv("TORCHELASTIC_RESTART_COUNT");
+      if (event.state.global_step == 5 && restarts == "0") throw std::domain_error("a time limit");
+    }
+  };
+  const Folder folder;
+  const auto start = [&](const char* number, const char* restarts) {
+    const ScopedVariable slurm("SLURM_JOB_ID", number), count("SLURM_RESTART_COUNT", restarts);
+    const auto train = [&] {
+      TrainingArguments args = ten_steps(folder.path);
+      args.async_save = false;
+      Trainer(new_model(), args,
+              {.train_dataset = TrainerDataset(rows(40)),
+               .callbacks = {std::make_shared<StoppingCallback>()},
+               .log_sink = [](std::string_view) {}})
+          .train();
+    };
+    notebook_launcher(train, {.num_processes = 2, .use_cpu = true});
+  };
+  CHECK_THROWS(start("4711", "0"));
+  CHECK_NOTHROW(start("4711", "1"));
+  CHECK_THROWS(start("4712", "1"));
+}
+
 TEST_CASE("resume: a new job with the name of an earlier one does not continue its run") {
   const Folder folder;
   const auto attempt = [&](const char* restarts) {
