@@ -76,7 +76,30 @@ std::string step_lines(const SlurmScript& script) {
   for (const std::string& option : script.options) text += " " + shell_word(option);
   text += " -- \\\n ";
   for (const std::string& word : script.program) text += " " + shell_word(word);
-  return text + "\n";
+  return text;
+}
+
+// Returns the exit code of a run that Slurm's signal has stopped, as a shell's expression. The
+// option is [R|B:]SIGNAL[@SECONDS] with a name or a number.
+std::string exit_code_of_signal(const std::string& option) {
+  const std::string signal = split(option.substr(option.find(':') + 1), '@').front();
+  const bool is_number = signal.find_first_not_of("0123456789") == signal.npos;
+  return "$((128 + " + (is_number ? signal : "$(kill -l " + signal + ")") + "))";
+}
+
+// Returns the step and, if Slurm sends a signal before the time limit, what follows it. Without
+// such a signal its exit code is the script's.
+std::string step_and_requeue_lines(const SlurmScript& script) {
+  if (script.signal.empty()) return step_lines(script) + "\n";
+  return "# Slurm sends a signal before the time limit; launchers forward it to the ranks.\n"
+         "code=0\n" +
+         step_lines(script) +
+         " || code=$?\n\n"
+         "# A run that this signal has stopped is not complete, so Slurm starts the job again.\n"
+         "if [ \"$code\" = \"" +
+         exit_code_of_signal(script.signal) +
+         "\" ]; then scontrol requeue \"$SLURM_JOB_ID\" || true; fi\n"
+         "exit \"$code\"\n";
 }
 
 // True for an option that the script sets itself, or that only affects how the script is written.
@@ -139,10 +162,7 @@ std::string to_text(const SlurmScript& script) {
          "# All launchers connect to the first machine, at a port computed from the job's number.\n"
          "read -r first_host < <(scontrol show hostnames \"$SLURM_JOB_NODELIST\")\n"
          "port=$((20000 + SLURM_JOB_ID % 9973))\n\n" +
-         (script.signal.empty() ? ""
-                                : "# Slurm sends a signal before the time limit; launchers forward "
-                                  "it to the ranks.\n") +
-         step_lines(script);
+         step_and_requeue_lines(script);
 }
 
 }  // namespace hasten

@@ -100,8 +100,8 @@ TEST_CASE("Slurm script: the options become Slurm's lines") {
     CHECK(has_line(text, line));
   }
   CHECK(starts_with(text, "#!/bin/bash\n"));
-  CHECK(text.find(" --num_processes 8 --mixed_precision bf16 -- \\\n  './my train' --epochs 3\n") !=
-        std::string::npos);
+  CHECK(text.find(" --num_processes 8 --mixed_precision bf16 -- \\\n"
+                  "  './my train' --epochs 3 || code=$?\n") != std::string::npos);
   CHECK(text.find("--cpus-per-task=16 --cpu-bind=none") != std::string::npos);
   CHECK(text.find("slurm_time") == std::string::npos);
   CHECK(text.find("--machine_rank \"$SLURM_NODEID\" --no_config_file \"$@\"") != std::string::npos);
@@ -109,9 +109,29 @@ TEST_CASE("Slurm script: the options become Slurm's lines") {
   const std::string plain = to_text(parsed({"--slurm", "train"}));
   CHECK(has_line(plain, "#SBATCH --exclusive"));
   // No signal is requested by default, because it would end a program that does not handle it.
-  for (const char* absent :
-       {"--signal", "USR1", "--time", "--partition", "--account", "--gres", "--cpus-per-task"})
+  for (const char* absent : {"--signal", "USR1", "scontrol requeue", "--time", "--partition",
+                             "--account", "--gres", "--cpus-per-task"})
     CHECK(plain.find(absent) == std::string::npos);
+}
+
+TEST_CASE("Slurm script: a run that Slurm's signal has stopped is requeued, and no other run") {
+  // Here srun fails with a given code. The script has the same exit code.
+  const auto requeued = [](const std::string& signal, int code) {
+    const TemporaryDirectory folder;
+    const std::string file = (folder.path() / "run.sbatch").string();
+    write_file_atomically(
+        file,
+        str("scontrol() { [ \"$1\" = show ] && echo gpu1 || echo \"$*.\"; }\n", "srun() { return ",
+            code, "; }\n", to_text(parsed({"--slurm", "--slurm_signal", signal, "train"}))));
+    return output_of("code=0; SLURM_JOB_ID=7 SLURM_JOB_NODELIST=gpu1 bash " + file +
+                     str(" || code=$?; [ $code = ", code, " ]"));
+  };
+  CHECK(requeued("USR1@120", 138) == "requeue 7.\n");
+  CHECK(requeued("R:10@120", 138) == "requeue 7.\n");
+  CHECK(requeued("TERM", 143) == "requeue 7.\n");
+  CHECK(requeued("USR1@120", 143).empty());  // scancel
+  CHECK(requeued("USR1@120", 0).empty());
+  CHECK(requeued("USR1@120", 7).empty());
 }
 
 TEST_CASE("Slurm script: a flag overrides a variable in the launchers, too") {
