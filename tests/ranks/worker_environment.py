@@ -457,12 +457,30 @@ def real_launch(slurm):
     check_launcher_refused("srun -n2", "Slurm", "srun", "-N2", "-n2", **slurm.variables)
 
 
+def requeued_launch(slurm):
+    """The signal before the time limit stops a job; its script requeues it, and the ranks learn that they have restarted."""
+    waits = slurm.folder / "waits"
+    waits.write_text(f'#!/bin/bash\n[ "$TORCHELASTIC_RESTART_COUNT" = 0 ] || exec {PROGRAM}\n'
+                     'trap "exit 138" USR1\necho up\nwhile :; do sleep 0.1; done\n')
+    waits.chmod(0o755)
+    job, log = submitted_launch(slurm, waits, "--num_processes", 4, "--slurm_signal", "USR1@120")
+    check(until(lambda: log.exists() and log.read_text().count("] up\n") == 4, 20), "four ranks run in a job that expects a signal")
+    slurm.run("scancel", "--signal=USR1", job)
+    is_pending = until(lambda: re.search("JobState=PENDING(.|\n)*Restarts=1", slurm.run("scontrol", "show", "job", job).stdout), 20)
+    check(is_pending, "the job is requeued after USR1")
+    slurm.run("scontrol", "update", f"JobId={job}", "StartTime=now")  # Slurm would wait for two minutes
+    shown = slurm.wait_for(job)
+    text = log.read_text()
+    workers = check_workers("a requeued job", workers_in(text), "hasten launch", [2, 2], text)
+    check("ExitCode=0:0" in shown and {(w["job"], w["attempt"]) for w in workers} == {(job, 1)}, "all ranks know the job's number and its restart")
+
+
 def with_slurm():
     for name in ("munged", "slurmctld", "slurmd", "srun", "sbatch"):
         if not shutil.which(name, path=os.environ.get("PATH", "") + ":/usr/sbin:/sbin"):
             skip(f"{name} is missing (Debian: slurm-wlm, munge)")
     with Slurm() as slurm:
-        for part in (steps, scripts, mpi_inside, host_lists, script_of_launch, real_launch):
+        for part in (steps, scripts, mpi_inside, host_lists, script_of_launch, real_launch, requeued_launch):
             part(slurm)
 
 
