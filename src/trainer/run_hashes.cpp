@@ -1,10 +1,12 @@
 #include "trainer/run_hashes.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <iterator>
 #include <system_error>
 
 #include "base/descriptor.h"
@@ -22,21 +24,26 @@ namespace {
 
 namespace fs = std::filesystem;
 
-[[noreturn]] void throw_write_error(const fs::path& file) {
-  throw IoError("io.write", {.what = "cannot write " + file.string(),
-                             .got = std::generic_category().message(errno),
+[[noreturn]] void throw_write_error(const fs::path& file, std::size_t bytes) {
+  const int error = errno;
+  throw IoError("io.write", {.what = str("cannot write ", bytes, " bytes to ", file.string()),
+                             .got = std::generic_category().message(error),
                              .hint = "free some space, or train without --hash_chain_steps"});
 }
 
-// Appends a line and waits until the disk has it.
-void append_synced(const fs::path& file, std::string line) {
-  line += '\n';
-  std::error_code unknown;
-  const bool is_new = !fs::exists(file, unknown);
+// Writes the lines after the first `kept` bytes of the file, waits until the disk has them, and
+// returns the new size. Cuts off what a failed call has left behind these bytes.
+std::int64_t append_synced(const fs::path& file, std::int64_t kept, const std::string& lines) {
   const Descriptor out(::open(file.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666));
-  if (out.get() < 0 || !write_all(out.get(), line) || ::fdatasync(out.get()) != 0)
-    throw_write_error(file);
-  if (is_new) sync_directory(file.parent_path());
+  struct stat status {};
+  if (out.get() < 0 || ::fstat(out.get(), &status) != 0) throw_write_error(file, lines.size());
+  const std::int64_t size = status.st_size;
+  kept = std::min(kept, size);  // the file is new, or another program has shortened it
+  if ((size > kept && ::ftruncate(out.get(), kept) != 0) || !write_all(out.get(), lines) ||
+      ::fdatasync(out.get()) != 0)
+    throw_write_error(file, lines.size());
+  if (kept == 0) sync_directory(file.parent_path());
+  return kept + std::ssize(lines);
 }
 
 }  // namespace
@@ -54,9 +61,9 @@ void RunHashes::start() {
 }
 
 void RunHashes::resume(std::int64_t step, const std::optional<HashChainPosition>& position) {
+  if (position) previous_ = position->previous;
   once(group_, writes(), [&] { remove_links_after(step); });
   if (!position) return;  // the run had no chain before
-  previous_ = position->previous;
   const std::size_t first = static_cast<std::size_t>(group_.rank()) * rows_.size();
   for (std::size_t virtual_rank = 0; virtual_rank < rows_.size(); ++virtual_rank) {
     if (first + virtual_rank < position->rows.size())
@@ -64,17 +71,24 @@ void RunHashes::resume(std::int64_t step, const std::optional<HashChainPosition>
   }
 }
 
-void RunHashes::remove_links_after(std::int64_t step) const {
+void RunHashes::remove_links_after(std::int64_t step) {
   std::error_code error;
   if (!fs::exists(file_, error)) return;
   std::string kept;
   // A run that starts from the beginning does not read the old chain, which may be damaged.
   if (step > 0) {
+    std::string last;
     for (const HashLink& link : read_hash_chain(file_)) {
-      if (link.step <= step) kept += line_of(link) + '\n';
+      if (link.step > step) break;
+      kept += line_of(link) + '\n';
+      last = hash_of(link);
     }
+    // A run that ended before it could write its newest links has left a gap, and a chain with a
+    // gap is not valid. So the file begins again, as it does in another folder.
+    if (last != previous_) kept.clear();
   }
   write_file_atomically(file_, kept);
+  written_ = std::ssize(kept);
 }
 
 void RunHashes::add_rows(AnyBatch batch, std::int64_t virtual_rank) {
@@ -103,8 +117,16 @@ void RunHashes::add_link(std::int64_t step, double loss, const torch::nn::Module
     link.optimizer = tensor_hashes(optimizer_tensors(optimizer, parameters));
     return hash_of(link);
   });
-  once(group_, writes(), [&] { append_synced(file_, line_of(link)); });
+  if (writes()) unwritten_ += line_of(link) + '\n';
   std::fill(rows_.begin(), rows_.end(), first_hash());
+}
+
+void RunHashes::write() {
+  once(group_, writes(), [&] {
+    if (unwritten_.empty()) return;
+    written_ = append_synced(file_, written_, unwritten_);
+    unwritten_.clear();
+  });
 }
 
 HashChainPosition RunHashes::position() const {

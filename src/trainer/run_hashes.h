@@ -5,6 +5,7 @@
 //   hashes.start();                                  // or resume(step, position of the checkpoint)
 //   hashes.add_rows(batch, virtual_rank);            // each micro-batch, before it is used
 //   if (hashes.is_due(step)) hashes.add_link(step, loss, module, optimizer, parameters);
+//   hashes.write();
 //
 // Every process hashes the rows that it uses, separately for each of its virtual ranks. The main
 // process hashes the weights and the state of the optimizer, and writes. Throws IoError "io.*",
@@ -34,21 +35,26 @@ class RunHashes {
 
   // Begins a chain, and deletes the chain of an earlier run.
   void start();
-  // Continues the chain at a checkpoint. Links of later steps are deleted.
+  // Continues the chain at a checkpoint. Links of later steps are deleted. If the file lacks the
+  // newest link before the checkpoint, the older ones are deleted too.
   void resume(std::int64_t step, const std::optional<HashChainPosition>& position);
   void add_rows(AnyBatch batch, std::int64_t virtual_rank);
   // True if this step ends with a link.
   bool is_due(std::int64_t step) const { return step % every_ == 0; }
-  // Writes a link. `loss` is the loss of the step. A collective.
+  // Adds a link, which write() writes. `loss` is the loss of the step. A collective.
   void add_link(std::int64_t step, double loss, const torch::nn::Module& module,
                 const torch::optim::Optimizer& optimizer, const ParameterNames& parameters);
+  // Writes the links that the file does not have. If it throws, they remain for the next call, so
+  // that the chain has no gap. A collective.
+  void write();
   // Returns the state for a checkpoint. A collective.
   HashChainPosition position() const;
 
  private:
   bool writes() const { return group_.rank() == 0; }
-  // Removes the links after this step from the file.
-  void remove_links_after(std::int64_t step) const;
+  // Removes the links after this step from the file, and all links if the last one that remains is
+  // not the one that the next link follows.
+  void remove_links_after(std::int64_t step);
 
   std::filesystem::path file_;
   std::int64_t every_;
@@ -56,6 +62,10 @@ class RunHashes {
   std::string previous_;
   // For each virtual rank of this process, the hash of its rows since the previous link.
   std::vector<std::string> rows_;
+  // In the process that writes: the bytes of the file that are whole lines, and the lines that
+  // follow.
+  std::int64_t written_ = 0;
+  std::string unwritten_;
 };
 
 }  // namespace hasten

@@ -433,10 +433,22 @@ class Trainer::Run {
     if (run_.hashes && run_.hashes->is_due(trainer_.state.global_step)) {
       run_.hashes->add_link(trainer_.state.global_step, run_.losses.read_latest(), *trainer_.model,
                             run_.optimizer.unwrap(), run_.parameters.by_name());
+      write_hashes();
     }
     if (trainer_.state.global_step == started_at_step_ + 1) check_parameters();
     trainer_.notify_callbacks(&TrainerCallback::on_step_end, run_.losses.latest());
     if (anatomy_ && anatomy_->finished()) report_anatomy();
+  }
+
+  // An error does not end the run, as with a checkpoint: the next call writes these links as well.
+  void write_hashes() {
+    if (!run_.hashes) return;
+    try {
+      run_.hashes->write();
+    } catch (const IoError& error) {
+      trainer_.logger.warning(str("the hash chain was not written at step ",
+                                  trainer_.state.global_step, ": ", error.what()));
+    }
   }
 
   // Returns the sums of the window over all processes.
@@ -563,6 +575,7 @@ class Trainer::Run {
     metrics["epoch"] = state.epoch;
     trainer_.use_evaluated_weights();
     checkpoints_.finish();
+    write_hashes();
     if (args_.load_best_model_at_end) trainer_.load_best_model();
     trainer_.notify_callbacks(&TrainerCallback::on_train_end);
     return {.global_step = state.global_step,

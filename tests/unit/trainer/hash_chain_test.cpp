@@ -3,17 +3,24 @@
 #include "hasten/checkpoint/hash_chain.h"
 
 #include <doctest/doctest.h>
+#include <sys/resource.h>
 #include <torch/torch.h>
 
+#include <csignal>
+#include <cstdint>
 #include <filesystem>
 #include <fstream>
+#include <memory>
 #include <string>
+#include <string_view>
+#include <utility>
 
 #include "hasten/base/files.h"
 #include "hasten/base/text.h"
 #include "hasten/checkpoint/manifest.h"
 #include "hasten/formats/safetensors.h"
 #include "hasten/trainer/trainer.h"
+#include "unit/data/error_of.h"
 #include "unit/trainer/tiny.h"
 
 namespace trainer_hash_chain_test {
@@ -56,6 +63,49 @@ void tamper(const fs::path& folder, const std::string& file, const std::string& 
   write_manifest(folder);
 }
 
+// No file may grow to more than 100 bytes above the size of the chain, from the end of one step to
+// the end of another.
+class FullDisk : public TrainerCallback {
+ public:
+  FullDisk(fs::path chain, std::int64_t from, std::int64_t to)
+      : chain_(std::move(chain)), from_(from), to_(to) {
+    getrlimit(RLIMIT_FSIZE, &before_);
+    handler_ = std::signal(SIGXFSZ, SIG_IGN);
+  }
+  FullDisk(const FullDisk&) = delete;
+  FullDisk& operator=(const FullDisk&) = delete;
+  ~FullDisk() override {
+    setrlimit(RLIMIT_FSIZE, &before_);
+    std::signal(SIGXFSZ, handler_);
+  }
+  void on_step_end(const TrainerEvent& event, TrainerControl&, double) override {
+    if (event.state.global_step == from_) {
+      const rlimit small{fs::file_size(chain_) + 100, before_.rlim_max};
+      setrlimit(RLIMIT_FSIZE, &small);
+    }
+    if (event.state.global_step == to_) setrlimit(RLIMIT_FSIZE, &before_);
+  }
+
+ private:
+  fs::path chain_;
+  std::int64_t from_, to_;
+  rlimit before_{};
+  void (*handler_)(int) = SIG_DFL;
+};
+
+// Trains with a full disk and returns the log.
+std::string train_with_full_disk(const TrainingArguments& args, std::int64_t from,
+                                 std::int64_t to) {
+  std::string log;
+  Trainer trainer(new_model(), args,
+                  {.train_dataset = TrainerDataset(rows(20)),
+                   .callbacks = {std::make_shared<FullDisk>(
+                       fs::path(args.output_dir) / kHashChainFile, from, to)},
+                   .log_sink = [&](std::string_view line) { log += line; }});
+  CHECK(trainer.train().global_step == 12);
+  return log;
+}
+
 }  // namespace
 
 TEST_CASE("hash chain: a run writes a link every k steps, the same ones each time") {
@@ -88,6 +138,42 @@ TEST_CASE("hash chain: a resumed run continues it to the byte, also from another
   CHECK(whole.ends_with(chain_text(b.path)));
   CHECK(read_hash_chain(b.path / kHashChainFile).front().step == 4);
   CHECK(compare_runs(a.path, b.path).links == 5);
+}
+
+TEST_CASE("hash chain: a run with a full disk continues, and writes the links later") {
+  const Folder whole_run;
+  TrainingArguments args = twelve_steps(whole_run.path);
+  args.save_strategy = SaveStrategy::no;
+  train(args);
+  const std::string whole = chain_text(whole_run.path);
+  // There is space again for the link of step 10, only at the end of the run, and never.
+  for (const std::int64_t space_at : {8, 12, 13}) {
+    CAPTURE(space_at);
+    const Folder folder;
+    args.output_dir = folder.path.string();
+    const std::string log = train_with_full_disk(args, 4, space_at);
+    const fs::path file = folder.path / kHashChainFile;
+    const std::string warning = "the hash chain was not written at step ";
+    CHECK(contains(log, warning + "6: "));
+    CHECK(contains(log, " bytes to " + file.string()));
+    CHECK(contains(log, warning + "10: ") == (space_at > 8));
+    if (space_at <= 12) CHECK(chain_text(folder.path) == whole);
+    CHECK(whole.starts_with(chain_text(folder.path)));
+    CHECK(read_hash_chain(file).size() == (space_at <= 12 ? 6U : 2U));
+  }
+}
+
+TEST_CASE("hash chain: a resumed run begins the file again if links before it are missing") {
+  const Folder folder;
+  train(twelve_steps(folder.path));
+  const std::string whole = chain_text(folder.path);
+  write_file_atomically(folder.path / kHashChainFile, whole.substr(0, whole.find('\n') + 1));
+  TrainingArguments args = twelve_steps(folder.path);
+  args.resume_from_checkpoint = checkpoint(folder.path, 6).string();
+  args.save_strategy = SaveStrategy::no;
+  train(args);
+  CHECK(whole.ends_with(chain_text(folder.path)));
+  CHECK(read_hash_chain(folder.path / kHashChainFile).front().step == 8);
 }
 
 TEST_CASE("hash chain: one changed bit of a checkpoint, or of the data, is found and named") {
