@@ -34,7 +34,10 @@ std::int64_t milliseconds_now() {
   return std::max<std::int64_t>(1, std::int64_t{now.tv_sec} * 1000 + now.tv_nsec / 1000000);
 }
 
-bool is_warning(int signal) { return signal == SIGUSR1 || signal == SIGUSR2; }
+// Schedulers repeat these signals until the process has ended.
+bool may_be_repeated(int signal) {
+  return signal == SIGTERM || signal == SIGUSR1 || signal == SIGUSR2;
+}
 
 // The handler of the signals. It makes only calls that are safe in a handler.
 void handle_signal(int number) {
@@ -45,7 +48,7 @@ void handle_signal(int number) {
   if (signal.first_at.compare_exchange_strong(first_at, now)) {
     int none = 0;
     first_signal.compare_exchange_strong(none, number);
-  } else if (!is_warning(number) && now - first_at > kDebounceMilliseconds) {
+  } else if (!may_be_repeated(number) && now - first_at > kDebounceMilliseconds) {
     sigaction(number, &signal.before, nullptr);
     raise(number);  // delivered when this handler returns
   }

@@ -22,10 +22,11 @@
 // evaluation of the run begins. Apart from that, the run ends like any other that a callback stops.
 // A later run with the same object stops before its first step.
 //
-// A signal that is repeated more than a second after the first acts as it would without this
-// object: by default it ends the process at once. A repetition within a second counts as the same
-// signal, because a scheduler may send it to every process while the launcher forwards its own.
-// SIGUSR1 and SIGUSR2 are warnings: their repetitions never end the process.
+// SIGTERM, SIGUSR1 and SIGUSR2 may be repeated, as schedulers do: they never end the process.
+// Another signal, such as SIGINT, that is repeated more than a second after the first acts as it
+// would without this object: by default it ends the process at once. A repetition within a second
+// counts as the same signal, because a terminal sends it to every process while the launcher
+// forwards its own.
 //
 // Throws UsageError "trainer.signals-in-use" while another object exists that has not restored its
 // handlers, and "trainer.bad-signal" for a number that cannot be handled. Thread rule: constructed,
