@@ -167,7 +167,8 @@ std::vector<config::DerivedValue> derive_columns(const config::OptionTable& tabl
   return derived;
 }
 
-// Chooses what to do if no source says so: train, and evaluate if there are rows for it.
+// Chooses what to do if no source says so: train, evaluate if there are rows for it, and save a
+// checkpoint when a signal stops the training, if it saves checkpoints at all.
 std::vector<config::DerivedValue> derive_actions(const config::OptionTable& table,
                                                  const TrainOptions& options,
                                                  TrainingArguments& arguments) {
@@ -183,6 +184,12 @@ std::vector<config::DerivedValue> derive_actions(const config::OptionTable& tabl
       !arguments.do_eval) {
     arguments.do_eval = true;
     derived.push_back({"do_eval", "eval_data"});
+  }
+  // The command stops on signals, so it keeps the steps since the last checkpoint.
+  if (!is_set("enable_jit_checkpoint") && arguments.do_train &&
+      arguments.save_strategy != SaveStrategy::no) {
+    arguments.enable_jit_checkpoint = true;
+    derived.push_back({"enable_jit_checkpoint", "the command"});
   }
   return derived;
 }

@@ -64,6 +64,16 @@ TEST_CASE("train options: derived values name their source") {
   CHECK(origin_in(run, "do_eval") == "derived from eval_strategy");
 }
 
+TEST_CASE("train options: a run that a signal stops saves a checkpoint unless it saves none") {
+  CHECK(parse_with_model({}).arguments.enable_jit_checkpoint);
+  CHECK(origin_in(parse_with_model({}), "enable_jit_checkpoint") == "derived from the command");
+  CHECK_FALSE(parse_with_model({"--save_strategy", "no"}).arguments.enable_jit_checkpoint);
+  CHECK_FALSE(
+      parse_with_model({"--enable_jit_checkpoint", "false"}).arguments.enable_jit_checkpoint);
+  CHECK(parse_with_model({"--save_strategy", "no", "--enable_jit_checkpoint"})
+            .arguments.enable_jit_checkpoint);
+}
+
 TEST_CASE("train options: one file holds options of both kinds") {
   const TemporaryFile file("train.yaml",
                            "model: bert-base\ndata: dummy\ndummy_rows: 64\nmax_steps: 2\n");

@@ -9,11 +9,12 @@ using namespace hasten::test;
 TEST_CASE("resolved text: it shows the values that differ from the defaults and their sources") {
   const auto run = parse_with_model({"--learning_rate", "3e-5"}, {{"HASTEN_BF16", "1"}});
   CHECK(resolved_text(run, config::ValueFilter::changed) ==
-        "model: bert-base      # --model\n"
-        "data: dummy           # --data\n"
-        "do_train: true        # derived from the command\n"
-        "learning_rate: 3e-05  # --learning_rate\n"
-        "bf16: true            # HASTEN_BF16\n");
+        "model: bert-base             # --model\n"
+        "data: dummy                  # --data\n"
+        "do_train: true               # derived from the command\n"
+        "learning_rate: 3e-05         # --learning_rate\n"
+        "bf16: true                   # HASTEN_BF16\n"
+        "enable_jit_checkpoint: true  # derived from the command\n");
 }
 
 TEST_CASE("resolved text: it shows every value that has a field, and no other") {
