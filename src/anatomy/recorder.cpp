@@ -114,6 +114,10 @@ void Anatomy::Recorder::switch_device(at::Device device) {
   device_ = device;
 }
 
+bool Anatomy::Recorder::runs_behind_host() const {
+  return !dry_ && device_of(device_).traits().copies_in_background;  // it has streams
+}
+
 void Anatomy::Recorder::on_optimizer(const std::shared_ptr<torch::optim::Optimizer>& optimizer) {
   optimizers_.push_back(optimizer);
   textbooks_.emplace_back();
@@ -171,6 +175,7 @@ void Anatomy::Recorder::enter(StepPhase phase) {
   if (phase == StepPhase::optimizer)
     optimizer_began_ = static_cast<std::int64_t>(ledger_.events().size());
   if (!first_phase_began_) {
+    if (runs_behind_host()) synchronize(device_);  // earlier work is not part of the steps
     first_phase_began_ = Clock::now();
     figures_before_ = figures();
     live_before_ = ledger_.live();
@@ -214,6 +219,9 @@ void Anatomy::Recorder::assign_gradients() {
 
 void Anatomy::Recorder::on_step() {
   if (!listening_) return;
+  const bool is_last = steps_ + 1 == options_.steps;
+  // Waits once, because a wait after each step would slow the steps.
+  if (is_last && runs_behind_host()) synchronize(device_);
   last_step_ended_ = Clock::now();
   set_phase(Phase::other);
   figures_before_last_ = steps_ > 0 ? std::move(figures_after_) : figures_before_;
@@ -221,7 +229,7 @@ void Anatomy::Recorder::on_step() {
   figures_after_ = figures();
   samples_in_steps_ = samples_;
   tokens_in_steps_ = tokens_;
-  if (options_.steps > 0 && steps_ >= options_.steps) stop();
+  if (is_last) stop();
 }
 
 Anatomy::Recorder::RowFigures Anatomy::Recorder::figures(const Operation& row) {

@@ -102,6 +102,8 @@ class Anatomy::Recorder : public StepObserver, public std::enable_shared_from_th
   void fill_operations(anatomy::Report& report) const;
   void fill_gpu(anatomy::Report& report) const;
   void switch_device(at::Device device);
+  // Returns whether the device works later than the host submits the work, as a GPU does.
+  bool runs_behind_host() const;
   void set_phase(anatomy::Phase phase);
   anatomy::CallSite call_site() const;
 

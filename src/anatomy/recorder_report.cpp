@@ -201,7 +201,8 @@ Report Anatomy::Recorder::report() {
   report.steps = steps_;
   report.samples = steps_ > 0 ? samples_in_steps_ : samples_;
   report.tokens = steps_ > 0 ? tokens_in_steps_ : tokens_;
-  if (first_phase_began_ && steps_ > 0)
+  const bool has_end = !runs_behind_host() || steps_ == options_.steps;
+  if (first_phase_began_ && steps_ > 0 && has_end)
     report.seconds = std::chrono::duration<double>(last_step_ended_ - *first_phase_began_).count();
   fill_memory(report.memory);
   fill_gpu(report);
@@ -212,6 +213,10 @@ Report Anatomy::Recorder::report() {
   }
   report.without_formula.assign(without.begin(), without.end());
   if (dry_) note_placeholders(report);
+  if (runs_behind_host() && !report.operations.empty())
+    report.notes.push_back("the times of operators are those of the host, which submits the work");
+  if (!has_end && steps_ > 0)
+    report.notes.push_back("the samples per second are unknown: the recording had no last step");
   if (!report.memory.known)
     report.notes.push_back(device_of(device_).memory(device_.index()).missing);
   if (const Gpu* const gpu = DryRun::gpu()) {

@@ -10,9 +10,11 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <chrono>
 #include <cstring>
 #include <map>
 #include <new>
+#include <thread>
 
 #include "device/cuda/cuda_library.h"
 #include "hasten/base/files.h"
@@ -23,7 +25,7 @@ namespace {
 
 using torch::jit::Stack;
 
-std::atomic<std::int64_t> limit_of_memory = 0, used = 0;
+std::atomic<std::int64_t> limit_of_memory = 0, used = 0, waits_for_device = 0;
 std::atomic<int> owner = 0;
 
 void check_process() noexcept {
@@ -51,6 +53,11 @@ struct HostGuard final : c10::impl::NoOpDeviceGuardImpl<c10::kCUDA> {
   void block(void*, const c10::Stream&) const override { check_process(); }
   bool queryEvent(void*) const override { return true; }
   void destroyEvent(void*, const c10::DeviceIndex) const noexcept override { check_process(); }
+  void synchronizeDevice(const c10::DeviceIndex) const override {
+    check_process();
+    ++waits_for_device;
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
 };
 
 struct HostHooks final : at::CUDAHooksInterface {
@@ -212,6 +219,8 @@ void register_kernels() {
 }  // namespace
 
 void set_host_gpu_limit(std::int64_t limit) { limit_of_memory = limit; }
+
+std::int64_t host_gpu_waits() { return waits_for_device; }
 
 void use_host_gpu(std::int64_t limit) {
   owner = getpid();

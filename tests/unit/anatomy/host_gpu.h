@@ -12,5 +12,7 @@ namespace hasten {
 
 void use_host_gpu(std::int64_t limit);
 void set_host_gpu_limit(std::int64_t limit);
+// Returns how often the process has waited for all work of the GPU. Each wait takes 20 ms.
+std::int64_t host_gpu_waits();
 
 }  // namespace hasten

@@ -11,6 +11,7 @@
 #include <fstream>
 #include <functional>
 #include <string>
+#include <utility>
 
 #include "anatomy/step_mark.h"
 #include "base/child_process.h"
@@ -236,6 +237,31 @@ TEST_CASE(
     const std::string text = failure_of(loop.explainable_step(64));
     require(text.find("memory runs out in the backward pass, in aten::") == 0, text);
     require(text.find("which requests 67.1 MB of ") != text.npos, text);
+  });
+}
+
+TEST_CASE("anatomy: the clock stops when a GPU has completed the recorded steps") {
+  run_in_child([] {
+    use_host_gpu(512 * kMiB);
+    Loop loop(/*cpu=*/false);
+    loop.step(1);
+    const auto record = [&](std::int64_t steps) {
+      Anatomy anatomy = loop.accelerator.anatomy({.steps = steps});
+      std::int64_t waits_before_last = 0;
+      for (int i = 0; i < 2; ++i) {
+        waits_before_last = host_gpu_waits();
+        loop.step(1);
+      }
+      return std::pair(anatomy.report(), host_gpu_waits() - waits_before_last);
+    };
+    const auto [report, waits_of_last] = record(2);
+    require(host_gpu_waits() == 2 && waits_of_last == 1, "it did not wait before and after");
+    require(report.steps == 2 && report.seconds >= 0.02, "the wait is not part of the time");
+    const std::string text = to_text(report);
+    require(text.find("Note: the times of operators are those of the host") != text.npos, text);
+    // The end of the work is not known if the recording had no last step.
+    require(record(3).first.seconds == 0, "a recording that ended early has a time");
+    require(host_gpu_waits() == 3, "a recording that ended early waited at its end");
   });
 }
 
