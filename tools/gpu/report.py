@@ -1,14 +1,18 @@
 #!/usr/bin/env python3
-"""Writes the section "What has run on which GPU" of docs/gpu.md from the results in benchmarks/results/gpu/*.jsonl, which `run` has written.
+"""Writes the section "What has run on which GPU" of docs/gpu.md from the results in benchmarks/results/gpu/*.jsonl, which `run` has written,
+and from the cases of the kit, which `run --list` prints.
 
     report.py            writes the section
     report.py --check    exits with 1 if the section does not match the results
 """
 import pathlib
+import shutil
 import statistics
 import sys
 
+from cases import RunContext
 from records import STATUSES, human, problems_of, read, table
+from run import PARTS
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 PAGE = ROOT / "docs/gpu.md"
@@ -27,6 +31,25 @@ def runs():
         on_gpu = [record for record in records if record["device"] != "cpu"]
         if on_gpu:
             yield path.name, on_gpu
+
+
+def planned_cases():
+    """Returns the part and the name of each case of the kit."""
+    context = RunContext(ROOT, "cuda", "h200", sys.executable, "")
+    try:
+        return [(name, case.name) for name, part in PARTS.items() for case in part.cases(context)]
+    finally:
+        shutil.rmtree(context.scratch, ignore_errors=True)
+
+
+def list_of(cases):
+    """Returns a table of cases with a row for those of a part whose names are equal up to the first comma."""
+    groups = {}
+    for part, name in cases:
+        first, _, rest = name.partition(", ")
+        groups.setdefault((part, first), []).append(rest)
+    return table(["part", "case", "number", "the rest of the names"],
+                 [[*group, len(rests), f"{rests[0]} ... {rests[-1]}" if len(rests) > 6 else "; ".join(rests) or "-"] for group, rests in groups.items()])
 
 
 def speed_table(records):
@@ -54,7 +77,7 @@ def speed_table(records):
     return table(list(measured), [list(row) for row in zip(*measured.values())])
 
 
-def of_run(name, records):
+def of_run(name, records, planned):
     cases = [record for record in records if record["part"] not in ("machine", "calibrate")]
     parts = list(dict.fromkeys(record["part"] for record in cases))
     text = f"### {records[0]['gpu']}, {records[0]['time'][:10]} (`benchmarks/results/gpu/{name}`)\n\n"
@@ -70,11 +93,20 @@ def of_run(name, records):
     speed = [r for r in cases if r["part"] == "speed" and r["status"] == "ok"]
     if speed:
         text += "\nSpeed of hasten beside the Hugging Face Trainer:\n\n" + speed_table(speed)
+    removed = [(r["part"], r["case"]) for r in cases if (r["part"], r["case"]) not in planned]
+    if removed:
+        text += "\nThe kit no longer has these cases of the run, or has them under other names:\n\n" + list_of(removed)
     return text
 
 
 def section():
-    return "\n".join(of_run(name, records) for name, records in runs()) or NOTHING
+    planned, done = planned_cases(), list(runs())
+    if not done:
+        return NOTHING
+    recorded = {(r["part"], r["case"]) for _, records in done for r in records if r["status"] in ("ok", "failed")}
+    missing = [case for case in planned if case not in recorded]
+    text = "\n".join(of_run(name, records, planned) for name, records in done)
+    return text + ("\n### Cases of the kit that have not run\n\n" + list_of(missing) if missing else "")
 
 
 def main():
