@@ -1,6 +1,6 @@
 #include "commands/convert_options.h"
 
-#include "commands/source_and_target.h"
+#include "commands/operands.h"
 #include "options/size.h"
 #include "options/sources.h"
 
@@ -10,7 +10,6 @@ ConvertCommand parse_convert(const std::vector<std::string>& words) {
   ConvertCommand command;
   command.help = config::asks_for_help(words);
   if (command.help) return command;
-  const SourceAndTarget paths(words);
   struct Options {
     std::string max_shard_size;
     bool allow_pickle = false;
@@ -19,14 +18,13 @@ ConvertCommand parse_convert(const std::vector<std::string>& words) {
   config::Describer d(table, options);
   d("max_shard_size", &Options::max_shard_size, "Write several files of at most this size.");
   d("allow_pickle", &Options::allow_pickle, "Read pickles.");
-  std::vector<std::string> notices;
-  config::resolve(table, {config::read_flags(table, paths.options)}, notices);
-  if (!paths.has_both()) {
+  const std::vector<std::string> paths = read_operands(table, words);
+  if (paths.size() != 2) {
     config::throw_missing("a source and a target have to be named",
                           "hasten convert pytorch_model.bin model.safetensors --allow_pickle");
   }
-  command.from = paths.from;
-  command.to = paths.to;
+  command.from = paths[0];
+  command.to = paths[1];
   command.allow_pickle = options.allow_pickle;
   if (!options.max_shard_size.empty())
     command.max_shard_size = config::parse_size("--max_shard_size", options.max_shard_size);

@@ -1,29 +1,29 @@
 #include "commands/diff_options.h"
 
-#include <algorithm>
-
-#include "hasten/base/error.h"
-#include "hasten/base/text.h"
+#include "commands/operands.h"
 #include "options/sources.h"
 
 namespace hasten {
 namespace {
 
-// Reads the options after the first words, and returns those words.
-std::vector<std::string> parse_runs(const std::vector<std::string>& words, std::int64_t& from) {
-  const auto first_option = std::find_if(
-      words.begin(), words.end(), [](const std::string& word) { return starts_with(word, "-"); });
-  struct Options {
-    std::int64_t from = 0;
-  } options;
-  config::OptionTable table;
+// The option of both commands.
+struct DiffOptions {
+  std::int64_t from = 0;
+};
+
+void describe(config::OptionTable& table, DiffOptions& options) {
   config::Describer d(table, options);
-  d("from", &Options::from, "Begin after this step.").at_least(0);
-  std::vector<std::string> notices;
-  config::resolve(table, {config::read_flags(table, {first_option, words.end()})}, notices);
-  config::check_limits(table);
+  d("from", &DiffOptions::from, "Begin after this step.").at_least(0);
+}
+
+// Returns the operands, and sets `from`.
+std::vector<std::string> read_runs(const std::vector<std::string>& words, std::int64_t& from) {
+  DiffOptions options;
+  config::OptionTable table;
+  describe(table, options);
+  std::vector<std::string> runs = read_operands(table, words);
   from = options.from;
-  return {words.begin(), first_option};
+  return runs;
 }
 
 }  // namespace
@@ -32,7 +32,7 @@ DiffCommand parse_diff(const std::vector<std::string>& words) {
   DiffCommand command;
   command.help = config::asks_for_help(words);
   if (command.help) return command;
-  const std::vector<std::string> runs = parse_runs(words, command.from);
+  const std::vector<std::string> runs = read_runs(words, command.from);
   if (runs.size() != 2)
     config::throw_missing("two runs have to be named", "hasten diff out/a out/b");
   command.a = runs[0];
@@ -44,7 +44,7 @@ VerifyCommand parse_verify(const std::vector<std::string>& words) {
   VerifyCommand command;
   command.help = config::asks_for_help(words);
   if (command.help) return command;
-  const std::vector<std::string> runs = parse_runs(words, command.from);
+  const std::vector<std::string> runs = read_runs(words, command.from);
   if (runs.size() != 1)
     config::throw_missing("one run has to be named", "hasten verify out --from 500");
   command.run = runs[0];

@@ -1,9 +1,6 @@
 #include "commands/inspect_options.h"
 
-#include <algorithm>
-
-#include "hasten/base/error.h"
-#include "hasten/base/text.h"
+#include "commands/operands.h"
 #include "options/sources.h"
 
 namespace hasten {
@@ -12,18 +9,15 @@ InspectCommand parse_inspect(const std::vector<std::string>& words) {
   InspectCommand command;
   command.help = config::asks_for_help(words);
   if (command.help) return command;
-  const auto first_option = std::find_if(
-      words.begin(), words.end(), [](const std::string& word) { return starts_with(word, "-"); });
   config::OptionTable table;
   config::Describer d(table, command);
   d("json", &InspectCommand::json, "Print JSON.");
   d("namespaces", &InspectCommand::namespaces, "Accept operators of these namespaces.");
   d("library", &InspectCommand::library, "Load these libraries with custom operators.");
-  std::vector<std::string> notices;
-  config::resolve(table, {config::read_flags(table, {first_option, words.end()})}, notices);
-  if (first_option - words.begin() != 1)
+  const std::vector<std::string> files = read_operands(table, words);
+  if (files.size() != 1)
     config::throw_missing("one file has to be named", "hasten inspect model.pt2");
-  command.file = words.front();
+  command.file = files.front();
   return command;
 }
 

@@ -1,6 +1,6 @@
 #include "commands/merge_weights_options.h"
 
-#include "commands/source_and_target.h"
+#include "commands/operands.h"
 #include "options/size.h"
 #include "options/sources.h"
 
@@ -10,21 +10,19 @@ MergeWeightsCommand parse_merge_weights(const std::vector<std::string>& words) {
   MergeWeightsCommand command;
   command.help = config::asks_for_help(words);
   if (command.help) return command;
-  const SourceAndTarget paths(words);
   struct Texts {
     std::string max_shard_size;
   } texts;
   config::OptionTable table;
   config::Describer d(table, texts);
   d("max_shard_size", &Texts::max_shard_size, "Write several files of at most this size.");
-  std::vector<std::string> notices;
-  config::resolve(table, {config::read_flags(table, paths.options)}, notices);
-  if (!paths.has_both()) {
+  const std::vector<std::string> paths = read_operands(table, words);
+  if (paths.size() != 2) {
     config::throw_missing("a folder and a target have to be named",
                           "hasten merge-weights out/checkpoint-500 merged");
   }
-  command.folder = paths.from;
-  command.target = paths.to;
+  command.folder = paths[0];
+  command.target = paths[1];
   if (!texts.max_shard_size.empty())
     command.max_shard_size = config::parse_size("--max_shard_size", texts.max_shard_size);
   return command;

@@ -1,9 +1,6 @@
 #include "commands/plot_options.h"
 
-#include <algorithm>
-
-#include "hasten/base/error.h"
-#include "hasten/base/text.h"
+#include "commands/operands.h"
 #include "options/sources.h"
 
 namespace hasten {
@@ -25,14 +22,9 @@ PlotCommand parse_plot(const std::vector<std::string>& words) {
   PlotCommand command;
   command.help = config::asks_for_help(words);
   if (command.help) return command;
-  const auto first_option = std::find_if(
-      words.begin(), words.end(), [](const std::string& word) { return starts_with(word, "-"); });
-  command.runs.assign(words.begin(), first_option);
   config::OptionTable table;
   describe(table, command);
-  std::vector<std::string> notices;
-  config::resolve(table, {config::read_flags(table, {first_option, words.end()})}, notices);
-  config::check_limits(table);
+  command.runs = read_operands(table, words);
   if (command.runs.empty())
     config::throw_missing("no run is named", "hasten plot RUN..., such as hasten plot out");
   return command;

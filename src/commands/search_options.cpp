@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 
+#include "commands/operands.h"
 #include "commands/resolve.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
@@ -214,18 +215,14 @@ SearchCommand parse_search(const std::vector<std::string>& words) {
   const std::vector<std::string> own(words.begin(), separator);
   command.help = config::asks_for_help(own);
   if (command.help) return command;
-  const auto first_option = std::find_if(
-      own.begin(), own.end(), [](const std::string& word) { return starts_with(word, "-"); });
   config::OptionTable table;
   describe_search(table, command);
-  std::vector<std::string> notices;
-  config::resolve(table, {config::read_flags(table, {first_option, own.end()})}, notices);
-  config::check_limits(table);
+  const std::vector<std::string> files = read_operands(table, own);
   const char* usage = "hasten search SPACE.yaml [--NAME VALUE ...] -- train ARGUMENT...";
-  if (first_option == own.begin()) config::throw_missing("no space file is named", usage);
-  if (first_option - own.begin() > 1)
-    config::throw_conflict("two space files: " + own[0] + " and " + own[1], usage);
-  command.space = own[0];
+  if (files.empty()) config::throw_missing("no space file is named", usage);
+  if (files.size() > 1)
+    config::throw_conflict("two space files: " + files[0] + " and " + files[1], usage);
+  command.space = files[0];
   if (separator == words.end() || separator + 1 == words.end())
     config::throw_missing("the command of the runs is missing", usage);
   if (*(separator + 1) != "train") {
