@@ -126,7 +126,7 @@ int generate(int argc, char** argv) {
 
 int inspect(int argc, char** argv) {
   if (parse_inspect({argv + 2, argv + argc}).help) {
-    print(inspect_help());
+    print(inspect_help(config::terminal_width()));
     return 0;
   }
   cli::exec_torch_program(argv);
@@ -134,7 +134,7 @@ int inspect(int argc, char** argv) {
 
 int convert(int argc, char** argv) {
   if (parse_convert({argv + 2, argv + argc}).help) {
-    print(convert_help());
+    print(convert_help(config::terminal_width()));
     return 0;
   }
   cli::exec_torch_program(argv);
@@ -142,7 +142,7 @@ int convert(int argc, char** argv) {
 
 int diff(int argc, char** argv) {
   if (parse_diff({argv + 2, argv + argc}).help) {
-    print(diff_help());
+    print(diff_help(config::terminal_width()));
     return 0;
   }
   cli::exec_torch_program(argv);
@@ -150,7 +150,7 @@ int diff(int argc, char** argv) {
 
 int merge_weights(int argc, char** argv) {
   if (parse_merge_weights({argv + 2, argv + argc}).help) {
-    print(merge_weights_help());
+    print(merge_weights_help(config::terminal_width()));
     return 0;
   }
   cli::exec_torch_program(argv);

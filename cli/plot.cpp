@@ -10,6 +10,7 @@
 #include "hasten/base/error.h"
 #include "hasten/base/files.h"
 #include "hasten/base/text.h"
+#include "options/help.h"
 
 namespace hasten::cli {
 namespace {
@@ -37,7 +38,7 @@ void keep_curves(std::vector<LoggedRun>& runs, const std::vector<std::string>& n
 int plot(int argc, char** argv) {
   const PlotCommand command = parse_plot({argv + 2, argv + argc});
   if (command.help) {
-    std::fputs(plot_help().c_str(), stdout);
+    std::fputs(plot_help(config::terminal_width()).c_str(), stdout);
     return 0;
   }
   std::vector<LoggedRun> runs = read_logged_runs({command.runs.begin(), command.runs.end()});

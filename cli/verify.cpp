@@ -13,6 +13,7 @@
 #include "hasten/base/files.h"
 #include "hasten/base/text.h"
 #include "hasten/checkpoint/checkpoint_folders.h"
+#include "options/help.h"
 
 namespace hasten::cli {
 namespace {
@@ -107,7 +108,7 @@ void repeat(const std::vector<std::string>& words, const fs::path& chain, std::i
 int verify(int argc, char** argv) {
   const VerifyCommand command = parse_verify({argv + 2, argv + argc});
   if (command.help) {
-    std::fputs(verify_help().c_str(), stdout);
+    std::fputs(verify_help(config::terminal_width()).c_str(), stdout);
     return 0;
   }
   check_run(command.run, command.from);

@@ -1,23 +1,37 @@
 #include "commands/convert_options.h"
 
 #include "commands/operands.h"
+#include "options/help.h"
 #include "options/size.h"
 #include "options/sources.h"
 
 namespace hasten {
+namespace {
+
+// The options that `hasten convert` reads before it parses the size.
+struct ConvertFlags {
+  bool allow_pickle = false;
+  std::string max_shard_size;
+};
+
+void describe(config::OptionTable& table, ConvertFlags& flags) {
+  config::Describer d(table, flags);
+  d("allow_pickle", &ConvertFlags::allow_pickle,
+    "Read pickles. Nothing in them is executed: tensors and plain values are read, and everything "
+    "else is refused.");
+  d("max_shard_size", &ConvertFlags::max_shard_size,
+    "Write several files of at most this size, such as 5GB, with an index. Unset: one file.");
+}
+
+}  // namespace
 
 ConvertCommand parse_convert(const std::vector<std::string>& words) {
   ConvertCommand command;
   command.help = config::asks_for_help(words);
   if (command.help) return command;
-  struct Options {
-    std::string max_shard_size;
-    bool allow_pickle = false;
-  } options;
+  ConvertFlags flags;
   config::OptionTable table;
-  config::Describer d(table, options);
-  d("max_shard_size", &Options::max_shard_size, "Write several files of at most this size.");
-  d("allow_pickle", &Options::allow_pickle, "Read pickles.");
+  describe(table, flags);
   const std::vector<std::string> paths = read_operands(table, words);
   if (paths.size() != 2) {
     config::throw_missing("a source and a target have to be named",
@@ -25,23 +39,22 @@ ConvertCommand parse_convert(const std::vector<std::string>& words) {
   }
   command.from = paths[0];
   command.to = paths[1];
-  command.allow_pickle = options.allow_pickle;
-  if (!options.max_shard_size.empty())
-    command.max_shard_size = config::parse_size("--max_shard_size", options.max_shard_size);
+  command.allow_pickle = flags.allow_pickle;
+  if (!flags.max_shard_size.empty())
+    command.max_shard_size = config::parse_size("--max_shard_size", flags.max_shard_size);
   return command;
 }
 
-std::string convert_help() {
+std::string convert_help(int width) {
+  ConvertFlags flags;
+  config::OptionTable table;
+  describe(table, flags);
   return "usage: hasten convert SOURCE TARGET --allow_pickle [--NAME VALUE ...]\n\n"
          "Converts weights that PyTorch has pickled to safetensors. SOURCE is a file of Python's\n"
          "torch.save or of LibTorch's torch::save, or a folder with pytorch_model.bin or its\n"
          "index. TARGET is a file that ends in .safetensors, or a folder, which gets\n"
-         "model.safetensors.\n\n"
-         "  --allow_pickle         Read pickles. Nothing in them is executed: tensors and plain\n"
-         "                         values are read, and everything else is refused. [off]\n"
-         "  --max_shard_size SIZE  Write several files of at most SIZE bytes, such as 5GB, with "
-         "an\n"
-         "                         index. [one file]\n";
+         "model.safetensors.\n\n" +
+         config::help_text(table, width);
 }
 
 }  // namespace hasten

@@ -24,6 +24,6 @@ struct ConvertCommand {
 
 // Parses the words after `convert`.
 HASTEN_INTERNAL_API ConvertCommand parse_convert(const std::vector<std::string>& words);
-HASTEN_INTERNAL_API std::string convert_help();
+HASTEN_INTERNAL_API std::string convert_help(int width);
 
 }  // namespace hasten

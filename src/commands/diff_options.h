@@ -30,7 +30,7 @@ struct VerifyCommand {
 // Each parses the words after its command.
 HASTEN_INTERNAL_API DiffCommand parse_diff(const std::vector<std::string>& words);
 HASTEN_INTERNAL_API VerifyCommand parse_verify(const std::vector<std::string>& words);
-HASTEN_INTERNAL_API std::string diff_help();
-HASTEN_INTERNAL_API std::string verify_help();
+HASTEN_INTERNAL_API std::string diff_help(int width);
+HASTEN_INTERNAL_API std::string verify_help(int width);
 
 }  // namespace hasten

@@ -24,6 +24,6 @@ struct InspectCommand {
 
 // Parses the words after `inspect`.
 HASTEN_INTERNAL_API InspectCommand parse_inspect(const std::vector<std::string>& words);
-HASTEN_INTERNAL_API std::string inspect_help();
+HASTEN_INTERNAL_API std::string inspect_help(int width);
 
 }  // namespace hasten

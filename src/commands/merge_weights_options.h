@@ -24,6 +24,6 @@ struct MergeWeightsCommand {
 
 // Parses the words after `merge-weights`.
 HASTEN_INTERNAL_API MergeWeightsCommand parse_merge_weights(const std::vector<std::string>& words);
-HASTEN_INTERNAL_API std::string merge_weights_help();
+HASTEN_INTERNAL_API std::string merge_weights_help(int width);
 
 }  // namespace hasten

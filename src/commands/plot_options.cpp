@@ -1,6 +1,7 @@
 #include "commands/plot_options.h"
 
 #include "commands/operands.h"
+#include "options/help.h"
 #include "options/sources.h"
 
 namespace hasten {
@@ -9,11 +10,13 @@ namespace {
 void describe(config::OptionTable& table, PlotCommand& command) {
   config::Describer d(table, command);
   d("output", &PlotCommand::output, "Write the page to this file.");
-  d("curves", &PlotCommand::curves, "Draw only the curves of these names.");
-  d("smoothing", &PlotCommand::smoothing, "Set the weight of the values before.")
+  d("curves", &PlotCommand::curves, "Draw only the curves of these names, such as train/loss.");
+  d("smoothing", &PlotCommand::smoothing,
+    "Smooth the curves with this weight of the values before, from 0 to below 1. The page can "
+    "change it.")
       .at_least(0)
       .below(1);
-  d("log_scale", &PlotCommand::log_scale, "Begin with logarithmic scales.");
+  d("log_scale", &PlotCommand::log_scale, "Begin with logarithmic scales. The page can change it.");
 }
 
 }  // namespace
@@ -30,17 +33,16 @@ PlotCommand parse_plot(const std::vector<std::string>& words) {
   return command;
 }
 
-std::string plot_help() {
+std::string plot_help(int width) {
+  PlotCommand command;
+  config::OptionTable table;
+  describe(table, command);
   return "usage: hasten plot RUN... [--NAME VALUE ...]\n\n"
          "Draws the curves of one or several runs as one HTML page, which loads nothing else. A\n"
          "RUN is a file (an event file of TensorBoard, metrics.jsonl, metrics.csv or\n"
          "trainer_state.json), or a folder: each folder in it with such files is a run, or it is\n"
-         "the output_dir of one. Name the RUNs before the options.\n\n"
-         "  --output FILE        Write the page to this file. [plot.html]\n"
-         "  --curves NAME ...    Draw only the curves of these names, such as train/loss.\n"
-         "  --smoothing WEIGHT   Smooth the curves: the weight of the values before, from 0 to\n"
-         "                       below 1. The page can change it. [0]\n"
-         "  --log_scale          Begin with logarithmic scales. The page can change it.\n";
+         "the output_dir of one. Name the RUNs before the options.\n\n" +
+         config::help_text(table, width);
 }
 
 }  // namespace hasten

@@ -25,6 +25,6 @@ struct PlotCommand {
 
 // Parses the words after `plot`.
 HASTEN_INTERNAL_API PlotCommand parse_plot(const std::vector<std::string>& words);
-HASTEN_INTERNAL_API std::string plot_help();
+HASTEN_INTERNAL_API std::string plot_help(int width);
 
 }  // namespace hasten
