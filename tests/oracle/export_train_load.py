@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Runs the second example of README.md with few steps: exports MiniLM, trains it with hasten, and loads the result in Python.
+"""Runs the example "A model from Python" of README.md with few steps: exports MiniLM, trains it with hasten, and loads the result in Python.
 
     export_train_load.py path/to/hasten
 
