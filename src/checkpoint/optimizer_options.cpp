@@ -3,10 +3,12 @@
 #include <torch/torch.h>
 
 #include <cmath>
+#include <cstdint>
 #include <limits>
 #include <optional>
 #include <tuple>
 
+#include "base/json_number.h"
 #include "checkpoint/optimizer_state.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
@@ -34,6 +36,12 @@ OptionsJson json_of_value(const std::optional<Value>& value) {
 
 void read_value(const OptionsJson& json, double& value) {
   value = json.is_string() ? std::stod(json.get<std::string>()) : json.get<double>();
+}
+// nlohmann's conversion of a large number is undefined.
+void read_value(const OptionsJson& json, std::int64_t& value) {
+  const std::optional<std::int64_t> number = whole_number_in(json);
+  if (!number) throw JsonError("a value that is not a whole number of 64 bits");
+  value = *number;
 }
 template <class Value>
 void read_value(const OptionsJson& json, Value& value) {

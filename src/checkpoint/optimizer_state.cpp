@@ -150,9 +150,11 @@ class StateReader {
     if (from_.contains(key(member))) value = copy_to_device(take_member(member));
   }
   void number(const char* member, std::int64_t& value) {
-    value = take_member(member).item<std::int64_t>();
+    value = take_number(member, at::kLong).item<std::int64_t>();
   }
-  void number(const char* member, double& value) { value = take_member(member).item<double>(); }
+  void number(const char* member, double& value) {
+    value = take_number(member, at::kDouble).item<double>();
+  }
   void list(const char* member, std::deque<at::Tensor>& values) {
     for (std::size_t i = 0; from_.contains(key(str(member, '.', i).c_str())); ++i)
       values.push_back(copy_to_device(take_member(str(member, '.', i).c_str())));
@@ -167,10 +169,19 @@ class StateReader {
   at::Tensor copy_to_device(const at::Tensor& tensor) const {
     return tensor.to(device_, /*non_blocking=*/false, /*copy=*/true);
   }
-  [[noreturn]] void throw_mismatch(const char* member) const {
+  // Returns a tensor with one element, which item() can convert to this type.
+  const at::Tensor& take_number(const char* member, at::ScalarType type) {
+    const at::Tensor& tensor = take_member(member);
+    if (tensor.numel() != 1 || !c10::canCast(tensor.scalar_type(), type))
+      throw_mismatch(member, str("a tensor that is not one number of type ", c10::toString(type)));
+    return tensor;
+  }
+  [[noreturn]] void throw_mismatch(
+      const char* member,
+      std::string got = "a shape or type that differs from the parameter's") const {
     throw DataError("checkpoint.optimizer-shape",
                     {.what = file_.string() + ", tensor " + key(member),
-                     .got = "a shape or type that differs from the parameter's",
+                     .got = std::move(got),
                      .hint = "resume with the model the checkpoint was made with"});
   }
   at::Tensor take_checked(const char* member) {

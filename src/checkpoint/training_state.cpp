@@ -2,18 +2,10 @@
 
 #include <torch/torch.h>
 
-#include <cmath>
-#include <map>
-#include <nlohmann/json.hpp>
-
-#include "base/json_number.h"
-#include "base/strict_json.h"
-#include "checkpoint/elastic_position.h"
-#include "checkpoint/loss_scale_position.h"
 #include "checkpoint/optimizer_state.h"
 #include "checkpoint/random_state.h"
+#include "checkpoint/training_position.h"
 #include "hasten/base/error.h"
-#include "hasten/base/files.h"
 #include "hasten/base/text.h"
 #include "hasten/formats/safetensors.h"
 
@@ -21,61 +13,6 @@ namespace hasten {
 namespace {
 
 namespace fs = std::filesystem;
-using Json = nlohmann::json;
-
-[[noreturn]] void refuse_position(const fs::path& file, const std::string& got) {
-  throw DataError("checkpoint.position",
-                  {.what = file.string(), .got = got, .expected = "scheduler_step and loader"});
-}
-
-// JSON has no NaN, so a sum of losses that is not finite is null.
-double sum_from(const Json& json) {
-  const Json& sum = json.at("sum");
-  return sum.is_null() ? std::nan("") : sum.get<double>();
-}
-
-Json json_of(const LossSum& losses) {
-  return {
-      {"finite_steps", losses.finite}, {"nonfinite_steps", losses.nonfinite}, {"sum", losses.sum}};
-}
-
-LossSum loss_sum_from(const Json& json) {
-  return {.sum = sum_from(json),
-          .finite = whole_number_at(json, "finite_steps"),
-          .nonfinite = whole_number_at(json, "nonfinite_steps")};
-}
-
-Json json_of(const WindowPosition& window) {
-  return {{"micro_batches", window.micro_batches},
-          {"backward_passes", window.backward_passes},
-          {"rows", window.rows},
-          {"weight", window.weight},
-          {"loss", window.loss},
-          {"items", window.items},
-          {"tokens", window.tokens},
-          {"flos", window.flos}};
-}
-
-WindowPosition window_from(const Json& json) {
-  // A loss that is not finite is null.
-  const Json& loss = json.at("loss");
-  return {.micro_batches = whole_number_at(json, "micro_batches"),
-          .backward_passes = whole_number_at(json, "backward_passes"),
-          .rows = whole_number_at(json, "rows", 0),  // earlier versions did not save it
-          .weight = json.at("weight").get<double>(),
-          .loss = loss.is_null() ? std::nan("") : loss.get<double>(),
-          .items = json.at("items").get<double>(),
-          .tokens = json.at("tokens").get<double>(),
-          .flos = json.at("flos").get<double>()};
-}
-
-// In checkpoints of earlier versions a number that is not finite is null.
-std::map<std::string, double> schedule_state_from(const Json& json) {
-  std::map<std::string, double> state;
-  for (const auto& [name, number] : json.items())
-    state[name] = number.is_null() ? std::nan("") : number.get<double>();
-  return state;
-}
 
 }  // namespace
 
@@ -84,80 +21,7 @@ void save_training_state(const fs::path& folder, const torch::optim::Optimizer& 
                          const std::vector<TensorDict>& random_states) {
   save_safetensors(folder / "optimizer.safetensors", optimizer_tensors(optimizer, parameters));
   save_safetensors(folder / "random_state.safetensors", merge_random_states(random_states));
-  Json json = {{"optimizer", name_of_optimizer(optimizer)},
-               {"scheduler_step", position.scheduler_step},
-               {"num_processes", position.num_processes},
-               {"loader",
-                {{"seed", position.loader.seed},
-                 {"epoch", position.loader.epoch},
-                 {"batch", position.loader.batch},
-                 {"rows", position.loader.rows}}}};
-  if (position.losses) {
-    json["losses"] = {{"of_the_run", json_of(position.losses->of_run)},
-                      {"since_the_last_log", json_of(position.losses->since_log)},
-                      {"last_logged_step", position.losses->last_logged_step}};
-  }
-  if (position.data)
-    json["data"] = {{"rows", position.data->rows}, {"sample", position.data->sample}};
-  if (position.metric_schedule) {
-    json["metric_schedule"] = {{"type", position.metric_schedule->type},
-                               {"state", position.metric_schedule->state}};
-  }
-  for (const WindowPosition& window : position.windows) json["windows"].push_back(json_of(window));
-  if (position.hash_chain) {
-    json["hash_chain"] = {{"previous", position.hash_chain->previous},
-                          {"rows", position.hash_chain->rows}};
-  }
-  add_elastic(json, position.elastic);
-  add_loss_scale(json, position.loss_scale);
-  write_file_atomically(folder / "training_position.json", json.dump(2) + "\n");
-}
-
-TrainingPosition load_training_position(const fs::path& folder) {
-  const fs::path file = folder / "training_position.json";
-  const std::string text = read_file(file);
-  try {
-    const Json json = parse_strict_json(text);
-    const auto& loader = json.at("loader");
-    TrainingPosition position = {.optimizer = json.at("optimizer").get<std::string>(),
-                                 .scheduler_step = whole_number_at(json, "scheduler_step"),
-                                 .num_processes = whole_number_at(json, "num_processes", 1),
-                                 .loader = {.seed = loader.at("seed").get<std::uint64_t>(),
-                                            .epoch = whole_number_at(loader, "epoch"),
-                                            .batch = whole_number_at(loader, "batch"),
-                                            .rows = whole_number_at(loader, "rows", -1)}};
-    // Earlier versions did not write the losses and the data.
-    if (json.contains("losses")) {
-      const Json& losses = json.at("losses");
-      position.losses = {.of_run = loss_sum_from(losses.at("of_the_run")),
-                         .since_log = loss_sum_from(losses.at("since_the_last_log")),
-                         .last_logged_step = whole_number_at(losses, "last_logged_step")};
-    }
-    if (json.contains("data")) {
-      position.data = {.rows = whole_number_at(json.at("data"), "rows"),
-                       .sample = json.at("data").at("sample").get<std::string>()};
-    }
-    if (json.contains("metric_schedule")) {
-      const Json& schedule = json.at("metric_schedule");
-      position.metric_schedule = {.type = schedule.at("type").get<std::string>(),
-                                  .state = schedule_state_from(schedule.at("state"))};
-    }
-    if (json.contains("windows")) {
-      for (const Json& window : json.at("windows")) position.windows.push_back(window_from(window));
-    }
-    if (json.contains("hash_chain")) {
-      const Json& chain = json.at("hash_chain");
-      position.hash_chain = {.previous = chain.at("previous").get<std::string>(),
-                             .rows = chain.at("rows").get<std::vector<std::string>>()};
-    }
-    position.elastic = elastic_of(json);
-    position.loss_scale = loss_scale_of(json);
-    return position;
-  } catch (const JsonError& error) {
-    refuse_position(file, error.what());
-  } catch (const Json::exception& error) {
-    refuse_position(file, error.what());
-  }
+  save_training_position(folder, position, name_of_optimizer(optimizer));
 }
 
 bool load_training_state(const fs::path& folder, torch::optim::Optimizer& optimizer,

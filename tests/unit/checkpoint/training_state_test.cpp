@@ -6,7 +6,9 @@
 
 #include <cmath>
 #include <fstream>
+#include <nlohmann/json.hpp>
 
+#include "checkpoint/optimizer_options.h"
 #include "checkpoint/random_state.h"
 #include "hasten/base/files.h"
 #include "hasten/base/text.h"
@@ -105,6 +107,42 @@ TEST_CASE("training state: SGD's momentum is restored, and a state of another ki
   AdamW adamw(training.parameters());
   CHECK(code_of([&] { load_training_state(folder.path(), adamw, training.names); }) ==
         "checkpoint.optimizer-kind");
+}
+
+TEST_CASE("training state: a tensor that is no number is refused where a number is expected") {
+  const TemporaryDirectory folder;
+  const Training training;
+  AdamW adamw(training.parameters());
+  training.step(adamw);
+  save_training_state(folder.path(), adamw, training.names, kPosition, single_rank_states());
+  const fs::path file = folder.path() / "optimizer.safetensors";
+  TensorDict tensors = load_safetensors(file);
+  for (const at::Tensor& step :
+       {at::ones({2}, at::kLong), at::scalar_tensor(0x1p63, at::kDouble)}) {
+    tensors["bias.step"] = step;
+    save_safetensors(file, tensors);
+    CHECK(code_of([&] { load_training_state(folder.path(), adamw, training.names); }) ==
+          "checkpoint.optimizer-shape");
+  }
+}
+
+TEST_CASE("training state: numbers that do not fit into their types are refused") {
+  const TemporaryDirectory folder;
+  const Training training;
+  AdamW adamw(training.parameters());
+  training.step(adamw);
+  nlohmann::json options = options_of(adamw);
+  check_options(adamw, options, "saved.json");
+  options[0]["rounding_seed"] = 1e300;
+  CHECK(code_of([&] { check_options(adamw, options, "saved.json"); }) ==
+        "checkpoint.optimizer-options");
+  save_training_state(folder.path(), adamw, training.names, kPosition, single_rank_states());
+  const fs::path file = folder.path() / "training_position.json";
+  std::string json = read_file(file);
+  const std::string seed = "\"seed\": 3";
+  REQUIRE(json.find(seed) != std::string::npos);
+  std::ofstream(file) << json.replace(json.find(seed), seed.size(), "\"seed\": 1e300");
+  CHECK(code_of([&] { load_training_position(folder.path()); }) == "checkpoint.position");
 }
 
 TEST_CASE("training state: another model's moments are refused") {
