@@ -1,0 +1,148 @@
+// A libFuzzer target for the state of a run in a checkpoint: training_position.json, the hash chain,
+// optimizer.safetensors, and the parts of accelerator_state.json that can be read without an
+// Accelerator. CMakeLists.txt builds it with LibTorch, whose libraries are not instrumented.
+//
+// The first byte selects the file, and the optimizer that takes the state. The target computes the
+// hash of a link and the length of a header, so that the fuzzer need not guess them.
+#include <torch/optim.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdlib>
+#include <filesystem>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "base/sha256.h"
+#include "base/strict_json.h"
+#include "checkpoint/elastic_position.h"
+#include "checkpoint/loss_scale_position.h"
+#include "checkpoint/optimizer_options.h"
+#include "checkpoint/optimizer_state.h"
+#include "hasten/base/error.h"
+#include "hasten/checkpoint/hash_chain.h"
+#include "hasten/checkpoint/training_state.h"
+#include "hasten/formats/safetensors.h"
+#include "hasten/optim/adamw.h"
+#include "parsed_file.h"
+#include "prepare/state_files.h"
+
+namespace {
+
+using namespace hasten;
+namespace fs = std::filesystem;
+using Json = nlohmann::json;
+
+const fuzz::MemoryFolder& folder() {
+  static const fuzz::MemoryFolder made;
+  return made;
+}
+
+// Returns the text as the line of a link with its hash.
+std::string with_hash(const std::string& text) {
+  Json json = parse_json_or_discard(text);
+  if (!json.is_object()) return text;
+  json.erase("hash");
+  json["hash"] = sha256_of_text(json.dump());
+  return json.dump() + "\n";
+}
+
+// Returns a file of tensors. The header ends at the first byte 0 of the text, and the data follows.
+std::string with_length(const std::string& text) {
+  const std::size_t length = std::min(text.find('\0'), text.size());
+  std::string bytes;
+  for (int i = 0; i < 8; ++i) bytes += static_cast<char>(length >> (8 * i) & 0xFF);
+  return bytes + text.substr(0, length) + text.substr(std::min(length + 1, text.size()));
+}
+
+std::unique_ptr<torch::optim::Optimizer> make_optimizer(int kind, const at::Tensor& weight) {
+  const std::vector<at::Tensor> parameters{weight};
+  switch (kind % 6) {
+    case 0:
+      return std::make_unique<torch::optim::SGD>(parameters, torch::optim::SGDOptions(0.1));
+    case 1:
+      return std::make_unique<torch::optim::Adam>(parameters);
+    case 2:
+      return std::make_unique<torch::optim::RMSprop>(parameters);
+    case 3:
+      return std::make_unique<torch::optim::Adagrad>(parameters);
+    case 4:
+      return std::make_unique<torch::optim::LBFGS>(parameters);
+    default:
+      auto adamw = std::make_unique<torch::optim::AdamW>(parameters);
+      adamw->param_groups()[0].set_options(std::make_unique<AdamWOptions>());
+      return adamw;
+  }
+}
+
+void read_position(const std::string& text) {
+  folder().write("training_position.json", text);
+  static_cast<void>(load_training_position(folder().path()));
+}
+
+// The accepted lines must be the text of the file.
+void read_chain(const std::string& text) {
+  std::string again;
+  for (const HashLink& link : read_hash_chain(folder().write(kHashChainFile, text)))
+    again += line_of(link) + "\n";
+  if (!text.starts_with(again)) std::abort();
+}
+
+void read_accelerator_state(int kind, const std::string& text) {
+  const Json json = parse_json_or_discard(text);
+  if (!json.is_object()) return;
+  const auto optimizer = make_optimizer(kind, at::ones({2, 3}));
+  try {
+    static_cast<void>(elastic_of(json));
+    static_cast<void>(loss_scale_of(json));
+    for (const Json& each : json.at("loaders"))
+      static_cast<void>(position_from_json(each, 0, {{"loader.0", at::ones({2})}}));
+    const Json& groups = json.at("optimizers").at(0).at("groups");
+    check_options(*optimizer, groups, kStateFile);
+    set_options(*optimizer, groups);
+  } catch (const Json::exception&) {
+  } catch (const JsonError&) {
+  }
+}
+
+void read_optimizer_state(int kind, const std::string& bytes) {
+  const at::Tensor weight = at::ones({2, 3});
+  const auto optimizer = make_optimizer(kind, weight);
+  const fs::path file = folder().write("optimizer.safetensors", bytes);
+  try {
+    restore_optimizer(*optimizer, {{"weight", weight}}, load_safetensors(file), file);
+  } catch (const c10::Error&) {  // LibTorch cannot copy tensors of all types
+  }
+}
+
+void read_state(int kind, const std::string& text) {
+  switch (kind % 4) {
+    case 0:
+      return read_position(text);
+    case 1:
+      return read_chain(text);
+    case 2:
+      return read_accelerator_state(kind / 4, text);
+    default:
+      return read_optimizer_state(kind / 4, text);
+  }
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  if (size == 0) return 0;
+  const int kind = data[0] % 64;
+  std::string text(reinterpret_cast<const char*>(data) + 1, size - 1);
+  // The other inputs are used as they are.
+  if (data[0] < 64 && kind % 4 == 1) text = with_hash(text);
+  if (data[0] < 64 && kind % 4 == 3) text = with_length(text);
+  const fuzz::MemoryLimit limit(text.size());
+  try {
+    read_state(kind, text);
+  } catch (const DataError&) {
+  }
+  return 0;
+}
