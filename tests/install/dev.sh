@@ -5,8 +5,9 @@ set -euo pipefail
 source=$(cd "$(dirname "$0")/../.." && pwd)
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-mkdir -p "$work/bin" "$work/project/tests"
+mkdir -p "$work/bin" "$work/project/tests" "$work/project/benchmarks"
 cp -r "$source/dev" "$source/tools" "$work/project"
+cp "$source/benchmarks/run" "$work/project/benchmarks"
 cd "$work"
 fail() { echo "dev: $*"; cat out; exit 1; }
 
@@ -125,6 +126,20 @@ for package in chromium openmpi-bin; do grep -qx $package installed || fail "$pa
 environment=(CI=1)
 dev test && fail "CI=1 is not strict"
 environment=()
+
+# Each command prints its help and does nothing else.
+fresh unit
+mkdir -p project/build/release
+for command in setup build clean 'test' 'test -R unit/base' bench gpu 'gpu pack' 'gpu run'; do
+  for help in -h --help; do
+    # shellcheck disable=SC2086  # two words
+    dev $command $help || fail "./dev $command $help failed"
+    grep -q '^usage: ' out || fail "./dev $command $help prints no usage"
+  done
+done
+if [ -s calls ] || [ -s requested ]; then fail "./dev COMMAND --help builds or installs something"; fi
+[ -d project/build/release ] || fail "./dev clean --help removes the build trees"
+dev no_such_command --help && fail "an unknown command has help"
 
 # If tests fail, the command fails.
 fresh unit
