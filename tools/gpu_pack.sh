@@ -48,6 +48,10 @@ fi
 # `run` needs its own files, the recorded numbers of the tests that run on a GPU, and two exported models.
 mkdir -p "$partial/gpu" "$partial/models" "$partial/tests/oracle/data"
 cp tools/gpu/*.py benchmarks/python/{gpu_step,token_rows}.py "$partial/gpu"
+# The machine's record names the commit, and whether files differ from it.
+commit=unknown
+[ ! -e .git ] || commit=$(git describe --always --dirty --abbrev=12 --exclude '*' 2>/dev/null || echo unknown)
+echo "$commit" >"$partial/gpu/commit"
 data=tests/oracle/data
 cp $data/architectures/torchvision_resnet.pt2 $data/exported/lstm.pt2 "$partial/models"
 find $data -maxdepth 1 -type f -exec cp {} "$partial/$data" \;

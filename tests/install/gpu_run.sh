@@ -25,6 +25,11 @@ for part in tests ranks memory waits calibrate speed graphs faults; do
 done
 grep -q 'kShares' results/summary.md || fail "the summary has no row for the time model"
 
+if [ -e "$root/.git" ] && git -C "$root" rev-parse HEAD >/dev/null 2>&1; then
+  grep -qE '^[0-9a-f]{12}(-dirty)?$' kit/gpu/commit || fail "the kit does not name its commit: $(cat kit/gpu/commit)"
+fi
+grep -q "\"part\": \"machine\", .*\"commit\": \"$(cat kit/gpu/commit)\"" results/results.jsonl || fail "the record of the machine does not name the commit"
+
 # Only cases that depend on this machine's Python may be skipped.
 grep '"status": "skipped"' results/results.jsonl | grep -v '"part": "speed".*hugging face' && fail "a case was skipped"
 

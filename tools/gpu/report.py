@@ -81,6 +81,8 @@ def of_run(name, records, planned):
     cases = [record for record in records if record["part"] not in ("machine", "calibrate")]
     parts = list(dict.fromkeys(record["part"] for record in cases))
     text = f"### {records[0]['gpu']}, {records[0]['time'][:10]} (`benchmarks/results/gpu/{name}`)\n\n"
+    commits = dict.fromkeys(r["values"]["commit"] for r in records if r["part"] == "machine" and "commit" in r["values"])
+    text += f"hasten was built from commit {', '.join(commits)}.\n\n" if commits else ""
     text += table(["part", *STATUSES], [[part, *(sum(r["part"] == part and r["status"] == status for r in cases) for status in STATUSES)] for part in parts])
     failed = [record for record in cases if record["status"] in ("failed", "timeout")]
     if failed:

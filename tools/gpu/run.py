@@ -142,7 +142,8 @@ class Runner:
 
 
 def record_machine(recorder, context):
-    values = {"nvidia_smi": nvidia_smi("name,driver_version,memory.total,power.limit,clocks.max.sm"), "python": sys.version.split()[0]}
+    values = {"nvidia_smi": nvidia_smi("name,driver_version,memory.total,power.limit,clocks.max.sm"), "python": sys.version.split()[0],
+              "commit": (context.kit / "gpu/commit").read_text().strip()}
     try:
         context.deadline, context.case = time.monotonic() + 60, "machine"
         values["hasten"] = context.hasten("--version").strip()
