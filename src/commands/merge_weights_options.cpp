@@ -1,6 +1,6 @@
 #include "commands/merge_weights_options.h"
 
-#include "commands/operands.h"
+#include "commands/leading_operands.h"
 #include "options/help.h"
 #include "options/size.h"
 #include "options/sources.h"

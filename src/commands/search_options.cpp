@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <array>
 
-#include "commands/operands.h"
+#include "commands/leading_operands.h"
 #include "commands/resolve.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"

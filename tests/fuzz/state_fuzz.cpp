@@ -1,5 +1,5 @@
-// A libFuzzer target for the state of a run in a checkpoint: training_position.json, the hash chain,
-// optimizer.safetensors, and the parts of accelerator_state.json that can be read without an
+// A libFuzzer target for the state of a run in a checkpoint: training_position.json, the hash
+// chain, optimizer.safetensors, and the parts of accelerator_state.json that can be read without an
 // Accelerator. CMakeLists.txt builds it with LibTorch, whose libraries are not instrumented.
 //
 // The first byte selects the file, and the optimizer that takes the state. The target computes the

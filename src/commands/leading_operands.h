@@ -1,4 +1,4 @@
-// File: commands/operands.h (internal)
+// File: commands/leading_operands.h (internal)
 // Reads the words of a command whose operands come before its options, such as
 // `hasten diff RUN RUN [--NAME VALUE ...]`.
 //

@@ -1,4 +1,4 @@
-#include "commands/operands.h"
+#include "commands/leading_operands.h"
 
 #include <algorithm>
 
