@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""hasten train receives a signal, in one process and in two: it stops at a step, saves, and returns 128 + the signal.
+"""hasten train receives a signal, in one process and in two: it stops at a step, saves, and returns 128 + the signal. A run continues from there.
 
     preemption.py HASTEN MODEL
 """
@@ -21,17 +21,18 @@ from clean import CLEAN
 HASTEN, MODEL = (pathlib.Path(path).resolve() for path in sys.argv[1:3])
 FOLDER = pathlib.Path(tempfile.mkdtemp())
 LIMIT = 60  # seconds, for a busy machine
+MAX_STEPS = 10_000_000
 SAVED = ("model.safetensors", "trainer_state.json", "train_results.json", "all_results.json")
 
 
 class Running:
-    """A hasten train that would train for hours."""
+    """A hasten train that would train for hours and saves no checkpoint, unless `words` say otherwise."""
 
     def __init__(self, name, launch=(), *words):
         self.output_dir = FOLDER / name
         command = [HASTEN, *launch, *([HASTEN] if launch else []), "train", "--use_cpu", "--disable_tqdm", "--model", MODEL, "--data", "dummy", "--eval_data", "dummy",
-                   "--do_train", "--do_eval", "--dummy_length", 12, "--output_dir", self.output_dir, "--max_steps", 10_000_000, "--logging_steps", 20,
-                   "--save_strategy", "no", *words]
+                   "--do_train", "--do_eval", "--dummy_length", 12, "--output_dir", self.output_dir, "--logging_steps", 20,
+                   *(words or ("--max_steps", MAX_STEPS, "--save_strategy", "no"))]
         self.process = subprocess.Popen([str(word) for word in command], env=CLEAN | {"OMP_NUM_THREADS": "1"}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         self.lines = []
         self.reader = threading.Thread(target=lambda: self.lines.extend(iter(self.process.stdout.readline, "")))
@@ -75,7 +76,7 @@ def check_stopped(what, running, number):
     code = running.end()
     check(code == 128 + number, f"{what}: the exit code is {code}", running.last_lines())
     # The launcher repeats the last lines of a rank with a bar before each.
-    reports = re.findall(rf"^(?:\[\d\] )?hasten: warning: signal {number} \(SIG\w+\) was received: training stops at step (\d+) of 10000000", running.text(), re.MULTILINE)
+    reports = re.findall(rf"^(?:\[\d\] )?hasten: warning: signal {number} \(SIG\w+\) was received: training stops at step (\d+) of {MAX_STEPS}", running.text(), re.MULTILINE)
     check(len(reports) == 1, f"{what}: there is one report, of step {', '.join(reports)}", running.last_lines())
     missing = [name for name in SAVED if not (running.output_dir / name).exists()]
     check(not missing, f"{what}: model, state and results are saved", missing, running.last_lines())
@@ -114,9 +115,31 @@ def two_processes():
         check_stopped(f"SIGUSR1 to rank {rank} only", running, signal.SIGUSR1)
 
 
+def continued_run():
+    """A run that saves checkpoints saves one more when a signal stops it, and continues from there with the bits of an undisturbed run."""
+    words = ("--save_strategy", "steps", "--save_steps", MAX_STEPS, "--gradient_accumulation_steps", 2, "--lr_scheduler_type", "constant")
+    stopped = Running("stopped", (), *words, "--max_steps", MAX_STEPS)
+    stopped.await_steps()
+    stopped.process.send_signal(signal.SIGTERM)
+    begin = time.monotonic()
+    check_stopped("a run with checkpoints", stopped, signal.SIGTERM)
+    seconds = time.monotonic() - begin
+    check(seconds < 30, f"a run with checkpoints: it stops in {seconds:.1f} s, less than 30 s")
+    step = json.loads((stopped.output_dir / "trainer_state.json").read_text())["global_step"]
+    check([folder.name for folder in stopped.output_dir.glob("checkpoint-*")] == [f"checkpoint-{step}"], "a run with checkpoints: the only one is that of the stop",
+          stopped.last_lines())
+    last = step + 20
+    runs = [Running("undisturbed", (), *words, "--max_steps", last), Running("stopped", (), *words, "--max_steps", last, "--resume_from_checkpoint", "true")]
+    check([run.end() for run in runs] == [0, 0], "the stopped run continues to its end", *(run.last_lines() for run in runs))
+    states = [{file.name: file.read_bytes() for file in (run.output_dir / f"checkpoint-{last}").glob("*.safetensors")} for run in runs]
+    check(len(states[0]) > 1 and states[0] == states[1], f"the tensors after step {last} are those of an undisturbed run: {', '.join(sorted(states[0]))}",
+          runs[1].last_lines())
+
+
 try:
     one_process()
     two_processes()
+    continued_run()
 finally:
     shutil.rmtree(FOLDER, ignore_errors=True)
 sys.exit(exit_code())
