@@ -68,9 +68,9 @@ std::vector<std::string> training_words(const std::string& program, const fs::pa
   for (const std::string& word :
        {std::string("train"), std::string("--config_file"), (run / kHashChainConfigFile).string(),
         std::string("--output_dir"), output.string(), std::string("--save_strategy"),
-        std::string("no"), std::string("--load_best_model_at_end"), std::string("false"),
-        std::string("--report_to"), std::string("none"), std::string("--disable_tqdm"),
-        std::string("true")})
+        std::string("no"), std::string("--enable_jit_checkpoint"), std::string("false"),
+        std::string("--load_best_model_at_end"), std::string("false"), std::string("--report_to"),
+        std::string("none"), std::string("--disable_tqdm"), std::string("true")})
     words.push_back(word);
   if (from > 0) {
     words.push_back("--resume_from_checkpoint");
@@ -94,7 +94,7 @@ void repeat(const std::vector<std::string>& words, const fs::path& chain, std::i
     }
   }
   const int code = child.wait(Clock::now() + kStopTimeout).value_or(1);
-  if (code == 0 || last_link(chain).step >= until) return;
+  if (last_link(chain).step >= until) return;
   throw DataError(
       "checkpoint.repetition",
       {.what = str("the repetition of the run ended with exit code ", code),

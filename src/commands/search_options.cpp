@@ -297,7 +297,8 @@ std::vector<std::string> flags_of_parameters(const TrialParameters& parameters) 
 
 std::vector<std::string> run_words(const SearchPlan& plan, std::int64_t trial,
                                    const TrialParameters& parameters) {
-  std::vector<std::string> words = {"train"};
+  // No trial continues from a checkpoint, so a trial that is stopped early does not save one.
+  std::vector<std::string> words = {"train", "--enable_jit_checkpoint=false"};
   words.insert(words.end(), plan.arguments.begin(), plan.arguments.end());
   for (std::string& flag : flags_of_parameters(parameters)) words.push_back(std::move(flag));
   words.push_back("--output_dir=" + run_folder(plan, trial).string());

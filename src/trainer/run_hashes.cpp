@@ -73,7 +73,10 @@ void RunHashes::resume(std::int64_t step, const std::optional<HashChainPosition>
 
 void RunHashes::remove_links_after(std::int64_t step) {
   std::error_code error;
-  if (!fs::exists(file_, error)) return;
+  const bool exists = fs::exists(file_, error);
+  if (error)
+    throw IoError("io.open", {.what = "cannot find " + file_.string(), .got = error.message()});
+  if (!exists) return;
   std::string kept;
   // A run that starts from the beginning does not read the old chain, which may be damaged.
   if (step > 0) {

@@ -7,7 +7,7 @@ program=$(readlink -f "$1") case=$(readlink -f "$2") torch=${3:+$(readlink -f "$
 data=$(readlink -f "$(dirname "$case")/../../oracle/data")
 here=$(readlink -f "$(dirname "$0")")
 accept=${HASTEN_ACCEPT:-}
-for name in "${!HASTEN_@}" XDG_CACHE_HOME HF_HOME HF_HUB_CACHE HUGGINGFACE_HUB_CACHE; do unset "$name"; done
+for name in "${!HASTEN_@}" "${!SLURM_@}" XDG_CACHE_HOME HF_HOME HF_HUB_CACHE HUGGINGFACE_HUB_CACHE; do unset "$name"; done
 
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT

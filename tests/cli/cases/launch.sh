@@ -21,8 +21,8 @@ hasten launch -n 2 ./program die 2>&1 | stripped
 hasten launch -n 2 --max_restarts 2 ./program once 2>&1 | grep -c 'the restart succeeds'
 hasten launch -n 1 --max_restarts 0 ./program once 2>&1 | stripped
 # A job of Slurm has the same name when Slurm starts it again, and counts these starts. A name that the user gives comes first.
-SLURM_JOB_ID=4711 SLURM_RESTART_COUNT=2 hasten launch ./program name
-SLURM_JOB_ID=4711 hasten launch --rdzv_id mine ./program name
+SLURM_JOB_ID=4711 SLURM_RESTART_COUNT=2 hasten launch -n 1 ./program name
+SLURM_JOB_ID=4711 hasten launch -n 1 --rdzv_id mine ./program name
 hasten launch -n 2 ./program half | sort
 hasten launch -n 2 --log_dir logs --local_ranks_filter 1 -q ./program print | cut -d, -f1
 head -c 11 logs/attempt_0/rank_0.log; echo
