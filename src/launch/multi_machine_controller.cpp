@@ -40,9 +40,9 @@ rendezvous::CoordinatorSettings settings_of(const LaunchConfiguration& run) {
 // Returns the name that the job gets if this is the machine at which all meet. Slurm's name is the
 // same when Slurm starts the job again.
 std::string run_id_of(const LaunchConfiguration& run) {
-  if (!run.options.rdzv_id.empty()) return run.options.rdzv_id;
-  const std::string slurm = slurm_job_name(Variables(config::whole_environment()));
-  return slurm.empty() ? new_job_name() : slurm;
+  const std::string name =
+      user_or_slurm_job_name(run.options.rdzv_id, Variables(config::whole_environment()));
+  return name.empty() ? new_job_name() : name;
 }
 
 // Returns the text as the coordinator will send it back. JSON requires UTF-8, but the output of

@@ -119,7 +119,6 @@ Round round_before_start(const LaunchConfiguration& run) {
                      machine = std::max<std::int64_t>(0, machines.rank);
   const config::Environment environment = config::whole_environment();
   const Variables variables(environment);
-  const std::string& id = run.options.rdzv_id;
   return {
       .attempt = slurm_restarts(variables),
       .machine_rank = machine,
@@ -129,7 +128,7 @@ Round round_before_start(const LaunchConfiguration& run) {
       .processes = here,
       .master_addr = machines.has_several() ? machines.rank < 0 ? "" : machines.host : "127.0.0.1",
       .master_port = machines.has_several() ? 0 : machines.port,
-      .run_id = id.empty() ? slurm_job_name(variables) : id};
+      .run_id = user_or_slurm_job_name(run.options.rdzv_id, variables)};
 }
 
 }  // namespace

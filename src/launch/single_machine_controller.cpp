@@ -11,8 +11,7 @@ namespace hasten {
 SingleMachineController::SingleMachineController(const LaunchConfiguration& run, Console& console)
     : run_(run),
       console_(console),
-      run_id_(run.options.rdzv_id.empty() ? slurm_job_name(Variables(config::whole_environment()))
-                                          : run.options.rdzv_id),
+      run_id_(user_or_slurm_job_name(run.options.rdzv_id, Variables(config::whole_environment()))),
       earlier_restarts_(slurm_restarts(Variables(config::whole_environment()))),
       token_(run.token.empty() ? rendezvous::new_token() : run.token),
       server_({.loopback_only = true,

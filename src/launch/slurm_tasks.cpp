@@ -49,6 +49,10 @@ std::string slurm_job_name(const Variables& variables) {
   return array.empty() || task.empty() ? variables.text("SLURM_JOB_ID") : array + "_" + task;
 }
 
+std::string user_or_slurm_job_name(const std::string& user, const Variables& variables) {
+  return user.empty() ? slurm_job_name(variables) : user;
+}
+
 int slurm_restarts(const Variables& variables) {
   const auto restarts = variables.number("SLURM_RESTART_COUNT").value_or(0);
   return static_cast<int>(std::min<std::int64_t>(restarts, 1 << 20));

@@ -16,6 +16,9 @@ namespace hasten {
 // outside Slurm. A task of an array is ARRAY_TASK.
 HASTEN_INTERNAL_API std::string slurm_job_name(const Variables& variables);
 
+// Returns the name that the user gives to the job, and slurm_job_name() if it is empty.
+std::string user_or_slurm_job_name(const std::string& user, const Variables& variables);
+
 // Returns how many times Slurm has started this job again, at most 2^20; 0 outside Slurm.
 HASTEN_INTERNAL_API int slurm_restarts(const Variables& variables);
 
