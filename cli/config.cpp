@@ -12,10 +12,10 @@
 #include "hasten/base/error.h"
 #include "hasten/base/files.h"
 #include "hasten/base/text.h"
-#include "hasten/tpu/machine/installed_tpus.h"
 #include "machine/installed_gpus.h"
 #include "options/help.h"
 #include "options/sources.h"
+#include "tpu/machine/installed_tpus.h"
 
 namespace hasten::cli {
 namespace {

@@ -21,13 +21,13 @@
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
 #include "hasten/launch/slurm_script.h"
-#include "hasten/options/environment.h"
-#include "hasten/tpu/machine/installed_tpus.h"
+#include "hasten/options/detail/environment.h"
 #include "launch/programs.h"
 #include "libtorch_location.h"
 #include "machine/cpu_instructions.h"
 #include "machine/installed_gpus.h"
 #include "options/sources.h"
+#include "tpu/machine/installed_tpus.h"
 
 namespace hasten::cli {
 namespace {

@@ -9,9 +9,9 @@
 #include "hasten/base/text.h"
 #include "hasten/machine/gpus.h"
 #include "hasten/plan/plan.h"
-#include "hasten/tpu/machine/tpus.h"
 #include "to_estimate_options.h"
 #include "torch_commands.h"
+#include "tpu/machine/tpus.h"
 
 namespace hasten::cli {
 namespace {

@@ -24,9 +24,9 @@
 #include "hasten/launch/worker.h"
 #include "hasten/machine/gpus.h"
 #include "hasten/options/train_options.h"
-#include "hasten/tpu/machine/tpus.h"
 #include "options/help.h"
 #include "run_with_anatomy.h"
+#include "tpu/machine/tpus.h"
 
 namespace {
 

@@ -13,7 +13,7 @@
 #include "hasten/base/error.h"
 #include "hasten/base/files.h"
 #include "hasten/base/text.h"
-#include "hasten/tpu/machine/tpus.h"
+#include "tpu/machine/tpus.h"
 
 namespace hasten::cli {
 namespace {

@@ -4,7 +4,7 @@
 #include <cstdlib>
 
 #include "hasten/base/text.h"
-#include "hasten/options/environment.h"
+#include "hasten/options/detail/environment.h"
 #include "test_checks.h"
 #include "tpu/device/opened_tpu.h"
 

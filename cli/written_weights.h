@@ -6,7 +6,7 @@
 #include <string>
 
 #include "hasten/base/text.h"
-#include "hasten/formats/tensor_dict.h"
+#include "hasten/formats/detail/tensor_dict.h"
 
 namespace hasten::cli {
 

@@ -31,23 +31,23 @@
 #include <vector>
 
 #include "hasten/anatomy/anatomy.h"
-#include "hasten/base/export.h"
-#include "hasten/data/collectives.h"
+#include "hasten/base/detail/export.h"
+#include "hasten/data/detail/collectives.h"
 #include "hasten/formats/module_weights.h"
 #include "hasten/optim/gradients.h"
-#include "hasten/prepare/accelerator_options.h"
-#include "hasten/prepare/exchange_hook.h"
-#include "hasten/prepare/join.h"
-#include "hasten/prepare/local_sgd.h"
-#include "hasten/prepare/open_window.h"
-#include "hasten/prepare/precision.h"
-#include "hasten/prepare/prepare.h"
-#include "hasten/prepare/save_state.h"
-#include "hasten/prepare/scopes.h"
-#include "hasten/prepare/training_step.h"
+#include "hasten/prepare/detail/accelerator_options.h"
+#include "hasten/prepare/detail/exchange_hook.h"
+#include "hasten/prepare/detail/join.h"
+#include "hasten/prepare/detail/local_sgd.h"
+#include "hasten/prepare/detail/open_window.h"
+#include "hasten/prepare/detail/precision.h"
+#include "hasten/prepare/detail/prepare.h"
+#include "hasten/prepare/detail/save_state.h"
+#include "hasten/prepare/detail/scopes.h"
+#include "hasten/prepare/detail/training_step.h"
+#include "hasten/process/detail/logger.h"
+#include "hasten/process/detail/split.h"
 #include "hasten/process/group.h"
-#include "hasten/process/logger.h"
-#include "hasten/process/split.h"
 #include "hasten/track/tracker.h"
 
 namespace hasten {
@@ -75,8 +75,8 @@ class HASTEN_API Accelerator {
 
   // Returns a handle for each object, in order, for structured bindings. An object is a module (a
   // TORCH_MODULE holder, a shared_ptr or an object on the stack), an optimizer, a learning-rate
-  // scheduler or a loader. hasten/prepare/prepare.h says which objects stay alive, and
-  // hasten/prepare/prepared.h what the handles do.
+  // scheduler or a loader. hasten/prepare/detail/prepare.h says which objects stay alive, and
+  // hasten/prepare/detail/prepared.h what the handles do.
   template <class... Objects>
   auto prepare(Objects&&... objects) {
     return std::make_tuple(detail::prepare_one(std::forward<Objects>(objects), state_)...);
@@ -118,7 +118,7 @@ class HASTEN_API Accelerator {
   SynchronizationScope trigger_sync_in_backward(const Model& model) const {
     return exchange_now(model.unwrap().get());
   }
-  // Scope in which processes may have different numbers of batches (hasten/prepare/join.h):
+  // Scope in which processes may have different numbers of batches (hasten/prepare/detail/join.h):
   // `auto guard = accelerator.join_uneven_inputs(model);`, with options
   // `accelerator.join_uneven_inputs({.even_batches = false}, model)`.
   template <class... Models>
@@ -140,9 +140,9 @@ class HASTEN_API Accelerator {
   // Each process passes the numbers of its own virtual ranks, in order. A collective. Throws
   // UsageError "prepare.elastic-loop" as elastic_loss() does, and if the count of numbers is wrong.
   double elastic_sum(const std::vector<double>& of_own_ranks) const;
-  // Returns what a checkpoint keeps of elastic ranks (hasten/checkpoint/training_state.h); unset if
-  // there are no elastic ranks. It is a collective if it is called before the first micro-batch of
-  // a run. save_state() calls it.
+  // Returns what a checkpoint keeps of elastic ranks (hasten/checkpoint/detail/training_state.h);
+  // unset if there are no elastic ranks. It is a collective if it is called before the first
+  // micro-batch of a run. save_state() calls it.
   std::optional<ElasticPosition> elastic_position() const;
   // Restores the state of the random numbers from such a position. Throws ConfigError
   // "checkpoint.elastic" unless its run had the same number of virtual ranks and threads; `from`
@@ -157,7 +157,8 @@ class HASTEN_API Accelerator {
   // Sets the maximum number of micro-batches in a window, and drops open windows.
   void set_gradient_accumulation_steps(std::int64_t steps);
   // Returns the windows that are open in this process, and their gradients
-  // (hasten/prepare/open_window.h). Throws UsageError "prepare.elastic-loop" with elastic ranks.
+  // (hasten/prepare/detail/open_window.h). Throws UsageError "prepare.elastic-loop" with elastic
+  // ranks.
   OpenWindows open_windows() const;
   // Replaces the open windows. Prepare the models and optimizers as in the saved run before this
   // call. The position of the loader is restored separately. Gradients are rescaled to the scale of
@@ -167,10 +168,10 @@ class HASTEN_API Accelerator {
   void restore_windows(const OpenWindows& saved,
                        const std::filesystem::path& from = "restore_windows()");
   // Returns a function object that makes whole training steps, which a CUDA graph can repeat
-  // (hasten/prepare/training_step.h). `compute_loss` takes the module and a batch and returns the
-  // loss; a module that computes its own loss needs none. Throws UsageError "prepare.no-loss" if
-  // there is no function, "prepare.elastic-loop" with elastic ranks, and "prepare.step-in-backward"
-  // if the steps clip and AcceleratorOptions::step_in_backward is set.
+  // (hasten/prepare/detail/training_step.h). `compute_loss` takes the module and a batch and
+  // returns the loss; a module that computes its own loss needs none. Throws UsageError
+  // "prepare.no-loss" if there is no function, "prepare.elastic-loop" with elastic ranks, and
+  // "prepare.step-in-backward" if the steps clip and AcceleratorOptions::step_in_backward is set.
   template <class Model>
   TrainingStep training_step(const PreparedModel<Model>& model, const PreparedOptimizer& optimizer,
                              LossFunction compute_loss, const TrainingStepOptions& options = {}) {
@@ -182,7 +183,7 @@ class HASTEN_API Accelerator {
     return training_step(model, optimizer, detail::forward_of<Model>(), options);
   }
   // Calls the function in every process before the gradients of a window are exchanged
-  // (hasten/prepare/exchange_hook.h).
+  // (hasten/prepare/detail/exchange_hook.h).
   ExchangeHook register_exchange_pre_hook(std::function<void()> function);
 
   // Scales the gradients so that their norm is at most max_norm, and returns the norm before
@@ -203,8 +204,8 @@ class HASTEN_API Accelerator {
   // finite (fp16). Prepared schedulers do not advance in that case.
   bool optimizer_step_was_skipped() const;
   // With fp16, returns the scale of the loss and the number of skipped steps
-  // (hasten/checkpoint/training_state.h). Unset if losses are not scaled. save_state() saves it
-  // automatically.
+  // (hasten/checkpoint/detail/training_state.h). Unset if losses are not scaled. save_state() saves
+  // it automatically.
   std::optional<LossScalePosition> loss_scale() const;
   // Restores the scale from such a position. If `saved` is unset, resets it to the scale in the
   // options. Does nothing if losses are not scaled. Existing gradients keep their scale, so call it
@@ -252,7 +253,7 @@ class HASTEN_API Accelerator {
   MainProcessFirst main_process_first() const { return {process(), group()}; }
   // Scope that the main process of each machine runs before the other processes.
   MainProcessFirst local_main_process_first() const { return {process(), group(), true}; }
-  // See hasten/process/logger.h.
+  // See hasten/process/detail/logger.h.
   Logger get_logger(const std::string& name, LogLevel level = LogLevel::passive) const;
   // Prints the line on standard output in the main process of each machine.
   void print(const std::string& line) const;
@@ -294,7 +295,7 @@ class HASTEN_API Accelerator {
     require_all_have_data("pad_across_processes");
     return hasten::pad_across_processes(group(), batch, dim, pad_index, pad_first);
   }
-  // Returns the part of this process; see hasten/process/split.h.
+  // Returns the part of this process; see hasten/process/detail/split.h.
   template <class Inputs>
   Inputs split_between_processes(const Inputs& inputs, bool apply_padding = false) const {
     return hasten::split_between_processes(inputs, process(), apply_padding);
@@ -343,14 +344,15 @@ class HASTEN_API Accelerator {
   // collective. Throws UsageError "checkpoint.other-objects", DataError "checkpoint.*",
   // "weights.mismatch".
   bool load_state(const std::filesystem::path& folder = {});
-  // Makes the object's state a part of the checkpoints (hasten/prepare/save_state.h). save_state()
-  // reads the state in the main process only; load_state() restores it in every process.
+  // Makes the object's state a part of the checkpoints (hasten/prepare/detail/save_state.h).
+  // save_state() reads the state in the main process only; load_state() restores it in every
+  // process.
   template <class Object>
   void register_for_checkpointing(Object& object) {
     static_assert(
         detail::HasStateDict<Object> || detail::HasNumbers<Object>,
         "register_for_checkpointing takes an object with state_dict() and "
-        "load_state_dict(), or with state() and set_state(): hasten/prepare/save_state.h");
+        "load_state_dict(), or with state() and set_state(): hasten/prepare/detail/save_state.h");
     add_object(std::make_shared<detail::SavedReference<Object>>(object));
   }
   // Calls the function in every process with the folder that save_state() writes to, before
@@ -420,7 +422,7 @@ class HASTEN_API Accelerator {
   at::Tensor on_device(const at::Tensor& tensor) const;
   // Reports the tensors of a batch that has been moved to the device.
   void report_batch(const std::vector<at::Tensor>& tensors) const;
-  // Throws if a process has run out of data (hasten/prepare/join.h).
+  // Throws if a process has run out of data (hasten/prepare/detail/join.h).
   void require_all_have_data(const char* call) const;
   void remove_model(const torch::nn::Module* model);
   void drop_windows();

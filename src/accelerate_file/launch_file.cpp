@@ -6,9 +6,9 @@
 
 #include "hasten/base/files.h"
 #include "hasten/base/text.h"
-#include "hasten/tpu/machine/installed_tpus.h"
 #include "machine/installed_gpus.h"
 #include "options/value.h"
+#include "tpu/machine/installed_tpus.h"
 
 namespace hasten::config {
 namespace {

@@ -18,7 +18,7 @@
 #include <string>
 #include <vector>
 
-#include "hasten/anatomy/component.h"
+#include "hasten/anatomy/detail/component.h"
 
 namespace hasten::anatomy {
 

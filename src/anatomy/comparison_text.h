@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "hasten/anatomy/step_comparison.h"
+#include "hasten/anatomy/detail/step_comparison.h"
 
 namespace hasten::anatomy {
 

@@ -17,7 +17,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "hasten/anatomy/component.h"
+#include "hasten/anatomy/detail/component.h"
 
 namespace hasten::anatomy {
 

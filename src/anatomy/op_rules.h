@@ -19,7 +19,7 @@
 #include <string_view>
 #include <vector>
 
-#include "hasten/anatomy/component.h"
+#include "hasten/anatomy/detail/component.h"
 
 namespace hasten::anatomy {
 

@@ -1,4 +1,4 @@
-#include "hasten/anatomy/roofs.h"
+#include "hasten/anatomy/detail/roofs.h"
 
 #include <torch/torch.h>
 
@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "hasten/ops/ops.h"
-#include "hasten/prepare/precision.h"
+#include "hasten/prepare/detail/precision.h"
 
 namespace hasten::anatomy {
 namespace {

@@ -22,7 +22,7 @@
 #include "hasten/base/files.h"
 #include "hasten/base/text.h"
 #include "hasten/tpu/anatomy/dry_tpu.h"
-#include "hasten/tpu/machine/tpus.h"
+#include "tpu/machine/tpus.h"
 
 namespace hasten::anatomy {
 namespace {

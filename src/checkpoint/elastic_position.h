@@ -1,13 +1,13 @@
 // File: checkpoint/elastic_position.h (internal)
-// Writes ElasticPosition (hasten/checkpoint/training_state.h) to the JSON files of checkpoints, and
-// reads it.
+// Writes ElasticPosition (hasten/checkpoint/detail/training_state.h) to the JSON files of
+// checkpoints, and reads it.
 #pragma once
 
 #include <nlohmann/json.hpp>
 #include <optional>
 
 #include "base/json_number.h"
-#include "hasten/checkpoint/training_state.h"
+#include "hasten/checkpoint/detail/training_state.h"
 
 namespace hasten {
 

@@ -16,7 +16,7 @@
 #include <filesystem>
 #include <string>
 
-#include "hasten/checkpoint/training_state.h"
+#include "hasten/checkpoint/detail/training_state.h"
 
 namespace hasten {
 

@@ -14,7 +14,7 @@
 #include <optional>
 #include <string>
 
-#include "hasten/checkpoint/training_state.h"
+#include "hasten/checkpoint/detail/training_state.h"
 
 namespace hasten {
 

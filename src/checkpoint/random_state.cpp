@@ -6,7 +6,7 @@
 
 #include "device/device.h"
 #include "hasten/base/text.h"
-#include "hasten/checkpoint/training_state.h"
+#include "hasten/checkpoint/detail/training_state.h"
 
 namespace hasten {
 namespace {

@@ -1,7 +1,7 @@
 // File: checkpoint/random_state.h (internal)
 // The states of this process's LibTorch generators ("cpu", "cuda.N" for each GPU, "tpu" if one is
-// open) as the bytes that LibTorch keeps. random_states() in hasten/checkpoint/training_state.h
-// returns the states of all processes.
+// open) as the bytes that LibTorch keeps. random_states() in
+// hasten/checkpoint/detail/training_state.h returns the states of all processes.
 #pragma once
 
 #include <ATen/core/Generator.h>
@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "hasten/formats/tensor_dict.h"
+#include "hasten/formats/detail/tensor_dict.h"
 
 namespace hasten {
 

@@ -1,6 +1,6 @@
 // File: checkpoint/training_position.h (internal)
 // Writes training_position.json of a checkpoint. load_training_position() in
-// hasten/checkpoint/training_state.h reads it.
+// hasten/checkpoint/detail/training_state.h reads it.
 //
 //   save_training_position(folder, position, "AdamW");
 //
@@ -10,7 +10,7 @@
 #include <filesystem>
 #include <string>
 
-#include "hasten/checkpoint/training_state.h"
+#include "hasten/checkpoint/detail/training_state.h"
 
 namespace hasten {
 

@@ -1,4 +1,4 @@
-#include "hasten/checkpoint/training_state.h"
+#include "hasten/checkpoint/detail/training_state.h"
 
 #include <torch/torch.h>
 

@@ -4,9 +4,9 @@
 #include "commands/resolve.h"
 #include "hasten/base/text.h"
 #include "hasten/machine/gpus.h"
-#include "hasten/tpu/machine/tpus.h"
 #include "machine/this_gpu.h"
 #include "options/help.h"
+#include "tpu/machine/tpus.h"
 
 namespace hasten {
 namespace {

@@ -15,7 +15,7 @@
 #include <string>
 
 #include "base/internal_api.h"
-#include "hasten/options/names.h"
+#include "hasten/options/detail/names.h"
 #include "hasten/options/train_options.h"
 
 namespace hasten {

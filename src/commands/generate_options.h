@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "base/internal_api.h"
-#include "hasten/options/names.h"
+#include "hasten/options/detail/names.h"
 
 namespace hasten {
 

@@ -2,9 +2,9 @@
 
 #include "hasten/base/error.h"
 #include "hasten/machine/gpus.h"
-#include "hasten/tpu/machine/tpus.h"
 #include "options/help.h"
 #include "options/sources.h"
+#include "tpu/machine/tpus.h"
 
 namespace hasten {
 namespace {

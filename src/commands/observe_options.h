@@ -25,7 +25,7 @@ struct ObserveOptions {
   std::int64_t steps = 3;       // Optimizer steps, after which the program ends.
   std::string output = "text";  // "text", "json", or a file in the format of its name's ending.
   // For `estimate` only: cpu, cuda:NAME (hasten/machine/gpus.h) or tpu:TOPOLOGY
-  // (hasten/tpu/machine/tpus.h).
+  // (tpu/machine/tpus.h).
   std::string device = "cpu";
   bool help = false;
   std::vector<std::string> program;  // With its arguments.

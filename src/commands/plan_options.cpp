@@ -5,10 +5,10 @@
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
 #include "hasten/machine/gpus.h"
-#include "hasten/tpu/machine/tpus.h"
 #include "options/help.h"
 #include "options/size.h"
 #include "options/sources.h"
+#include "tpu/machine/tpus.h"
 
 namespace hasten {
 namespace {

@@ -17,7 +17,7 @@
 
 #include "base/internal_api.h"
 #include "commands/estimate_options.h"
-#include "hasten/options/exactness.h"
+#include "hasten/options/detail/exactness.h"
 
 namespace hasten {
 

@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "base/internal_api.h"
-#include "hasten/options/environment.h"
+#include "hasten/options/detail/environment.h"
 #include "hasten/search/search.h"
 
 namespace hasten {

@@ -10,9 +10,9 @@
 
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
-#include "hasten/tpu/machine/installed_tpus.h"
 #include "machine/installed_gpus.h"
 #include "options/variable_of.h"
+#include "tpu/machine/installed_tpus.h"
 
 namespace hasten::config {
 namespace {

@@ -1,4 +1,4 @@
-#include "hasten/data/any_batch.h"
+#include "hasten/data/detail/any_batch.h"
 
 #include <c10/util/Type.h>
 

@@ -1,4 +1,4 @@
-#include "hasten/data/interleaving.h"
+#include "hasten/data/detail/interleaving.h"
 
 #include <algorithm>
 #include <cmath>

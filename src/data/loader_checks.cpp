@@ -72,7 +72,7 @@ void check_packable(const BatchSource& source) {
                      .expected = "tensors, strings and numbers, standard containers and plain "
                                  "structs of them, or a type with visit_parts",
                      .hint = "define visit_parts in the namespace of the type "
-                             "(hasten/data/pack.h), or set dispatch_batches = false"});
+                             "(hasten/data/detail/pack.h), or set dispatch_batches = false"});
 }
 
 void check_elastic(bool stream) {

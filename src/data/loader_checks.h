@@ -5,7 +5,7 @@
 #include <string>
 
 #include "data/batch_producer.h"
-#include "hasten/data/loader_options.h"
+#include "hasten/data/detail/loader_options.h"
 
 namespace hasten::detail {
 

@@ -1,4 +1,4 @@
-#include "hasten/data/pack.h"
+#include "hasten/data/detail/pack.h"
 
 #include <ATen/ATen.h>
 

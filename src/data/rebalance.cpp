@@ -1,4 +1,4 @@
-#include "hasten/data/rebalance.h"
+#include "hasten/data/detail/rebalance.h"
 
 #include <algorithm>
 #include <limits>

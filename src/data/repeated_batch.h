@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "hasten/data/any_batch.h"
+#include "hasten/data/detail/any_batch.h"
 
 namespace hasten {
 

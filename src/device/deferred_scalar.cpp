@@ -1,4 +1,4 @@
-#include "hasten/device/deferred_scalar.h"
+#include "hasten/device/detail/deferred_scalar.h"
 
 #include <torch/torch.h>
 

@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "formats/zip_archive.h"
-#include "hasten/formats/tensor_dict.h"
+#include "hasten/formats/detail/tensor_dict.h"
 
 namespace hasten::exported {
 

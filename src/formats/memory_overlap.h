@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "hasten/formats/tensor_dict.h"
+#include "hasten/formats/detail/tensor_dict.h"
 
 namespace hasten::detail {
 

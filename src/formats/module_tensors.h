@@ -14,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-#include "hasten/formats/tensor_dict.h"
+#include "hasten/formats/detail/tensor_dict.h"
 
 namespace hasten {
 

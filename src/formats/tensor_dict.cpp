@@ -1,4 +1,4 @@
-#include "hasten/formats/tensor_dict.h"
+#include "hasten/formats/detail/tensor_dict.h"
 
 #include <vector>
 

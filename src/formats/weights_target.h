@@ -13,8 +13,8 @@
 #include <filesystem>
 #include <optional>
 
+#include "hasten/formats/detail/tensor_dict.h"
 #include "hasten/formats/safetensors.h"
-#include "hasten/formats/tensor_dict.h"
 
 namespace hasten {
 

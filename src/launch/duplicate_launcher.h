@@ -2,7 +2,7 @@
 // Refuses a launcher that another launcher has started several times: mpirun -n 2 hasten launch ...
 #pragma once
 
-#include "hasten/options/environment.h"
+#include "hasten/options/detail/environment.h"
 #include "hasten/options/launch_options.h"
 
 namespace hasten {

@@ -5,7 +5,6 @@
 
 #include "hasten/base/text.h"
 #include "hasten/launch/launcher.h"
-#include "hasten/tpu/machine/installed_tpus.h"
 #include "launch/cores.h"
 #include "launch/job.h"
 #include "launch/programs.h"
@@ -15,6 +14,7 @@
 #include "machine/installed_gpus.h"
 #include "machine/token.h"
 #include "tpu/launch/tpu_variables.h"
+#include "tpu/machine/installed_tpus.h"
 
 namespace hasten {
 

@@ -9,7 +9,7 @@
 
 #include "base/internal_api.h"
 #include "hasten/base/error.h"
-#include "hasten/options/environment.h"
+#include "hasten/options/detail/environment.h"
 
 namespace hasten {
 

@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "hasten/options/environment.h"
+#include "hasten/options/detail/environment.h"
 
 namespace hasten::config {
 

@@ -8,7 +8,7 @@
 
 #include <string>
 
-#include "hasten/options/environment.h"
+#include "hasten/options/detail/environment.h"
 #include "options/variable_of.h"
 
 namespace hasten::config {

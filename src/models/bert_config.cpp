@@ -1,4 +1,4 @@
-#include "hasten/models/bert_config.h"
+#include "hasten/models/detail/bert_config.h"
 
 #include <nlohmann/json.hpp>
 

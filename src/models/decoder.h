@@ -13,8 +13,8 @@
 #include <string>
 #include <utility>
 
-#include "hasten/formats/tensor_dict.h"
-#include "hasten/models/key_value_cache.h"
+#include "hasten/formats/detail/tensor_dict.h"
+#include "hasten/models/detail/key_value_cache.h"
 #include "hasten/models/pretrained_model.h"
 #include "hasten/ops/ops.h"
 #include "models/layers.h"

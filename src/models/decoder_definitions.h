@@ -1,5 +1,6 @@
 // File: models/decoder_definitions.h (internal)
-// The member functions of hasten/models/decoder_models.h, for the sources that instantiate them.
+// The member functions of hasten/models/detail/decoder_models.h, for the sources that instantiate
+// them.
 //
 //   template class DecoderModel<GPT2PreTrainedModel>;     // in gpt2.cpp
 //
@@ -8,7 +9,7 @@
 
 #include <utility>
 
-#include "hasten/models/decoder_models.h"
+#include "hasten/models/detail/decoder_models.h"
 #include "models/decoder.h"
 
 namespace hasten {

@@ -5,9 +5,9 @@
 #include "hasten/base/files.h"
 #include "hasten/base/text.h"
 #include "hasten/machine/model_folder.h"
+#include "hasten/models/detail/gpt2_config.h"
+#include "hasten/models/detail/llama_config.h"
 #include "hasten/models/generation.h"
-#include "hasten/models/gpt2_config.h"
-#include "hasten/models/llama_config.h"
 #include "models/config_reader.h"
 
 namespace hasten {

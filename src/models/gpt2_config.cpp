@@ -1,4 +1,4 @@
-#include "hasten/models/gpt2_config.h"
+#include "hasten/models/detail/gpt2_config.h"
 
 #include <nlohmann/json.hpp>
 

@@ -1,4 +1,4 @@
-#include "hasten/models/image_classifier.h"
+#include "hasten/models/detail/image_classifier.h"
 
 #include <torch/torch.h>
 

@@ -1,4 +1,4 @@
-#include "hasten/models/key_value_cache.h"
+#include "hasten/models/detail/key_value_cache.h"
 
 #include <torch/torch.h>
 

@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "hasten/formats/tensor_dict.h"
+#include "hasten/formats/detail/tensor_dict.h"
 #include "hasten/models/linear_layers.h"
 #include "hasten/ops/ops.h"
 #include "ops/bias_tanh_gelu.h"

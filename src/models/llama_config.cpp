@@ -1,4 +1,4 @@
-#include "hasten/models/llama_config.h"
+#include "hasten/models/detail/llama_config.h"
 
 #include <nlohmann/json.hpp>
 

@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "hasten/models/linear_layers.h"
-#include "hasten/options/lora_options.h"
+#include "hasten/options/detail/lora_options.h"
 #include "ops/adapted_weight.h"
 
 namespace hasten {

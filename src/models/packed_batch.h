@@ -13,7 +13,7 @@
 #include <optional>
 
 #include "hasten/data/batch.h"
-#include "hasten/formats/tensor_dict.h"
+#include "hasten/formats/detail/tensor_dict.h"
 #include "hasten/models/training_traits.h"
 #include "hasten/ops/ops.h"
 

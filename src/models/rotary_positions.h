@@ -18,7 +18,7 @@
 #include <cstdint>
 #include <mutex>
 
-#include "hasten/models/llama_config.h"
+#include "hasten/models/detail/llama_config.h"
 #include "hasten/ops/ops.h"
 
 namespace hasten {

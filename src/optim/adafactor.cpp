@@ -1,4 +1,4 @@
-#include "hasten/optim/adafactor.h"
+#include "hasten/optim/detail/adafactor.h"
 
 #include <torch/torch.h>
 

@@ -1,4 +1,4 @@
-#include "hasten/optim/adamax.h"
+#include "hasten/optim/detail/adamax.h"
 
 #include <torch/torch.h>
 

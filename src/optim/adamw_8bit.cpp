@@ -1,4 +1,4 @@
-#include "hasten/optim/adamw_8bit.h"
+#include "hasten/optim/detail/adamw_8bit.h"
 
 #include <torch/torch.h>
 

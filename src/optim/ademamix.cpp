@@ -1,4 +1,4 @@
-#include "hasten/optim/ademamix.h"
+#include "hasten/optim/detail/ademamix.h"
 
 #include <torch/torch.h>
 

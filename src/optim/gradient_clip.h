@@ -10,7 +10,7 @@
 
 #include <vector>
 
-#include "hasten/device/deferred_scalar.h"
+#include "hasten/device/detail/deferred_scalar.h"
 
 namespace hasten {
 

@@ -32,7 +32,7 @@
 #include <vector>
 
 #include "device/graph_recorder.h"
-#include "hasten/optim/repeated_step.h"
+#include "hasten/optim/detail/repeated_step.h"
 #include "models/repeatable_model.h"
 #include "ops/step_seeds.h"
 

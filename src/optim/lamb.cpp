@@ -1,4 +1,4 @@
-#include "hasten/optim/lamb.h"
+#include "hasten/optim/detail/lamb.h"
 
 #include <torch/torch.h>
 

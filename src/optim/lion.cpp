@@ -1,4 +1,4 @@
-#include "hasten/optim/lion.h"
+#include "hasten/optim/detail/lion.h"
 
 #include <torch/torch.h>
 

@@ -1,4 +1,4 @@
-#include "hasten/optim/lion_8bit.h"
+#include "hasten/optim/detail/lion_8bit.h"
 
 #include <torch/torch.h>
 

@@ -1,4 +1,4 @@
-#include "hasten/optim/muon.h"
+#include "hasten/optim/detail/muon.h"
 
 #include "optim/muon_step.h"
 #include "optim/option_range.h"

@@ -1,4 +1,4 @@
-#include "hasten/optim/muon_adamw.h"
+#include "hasten/optim/detail/muon_adamw.h"
 
 #include <torch/torch.h>
 

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "hasten/base/error.h"
-#include "hasten/optim/muon.h"
+#include "hasten/optim/detail/muon.h"
 
 namespace hasten {
 

@@ -1,4 +1,4 @@
-#include "hasten/optim/nadam.h"
+#include "hasten/optim/detail/nadam.h"
 
 #include <torch/torch.h>
 

@@ -1,4 +1,4 @@
-#include "hasten/optim/radam.h"
+#include "hasten/optim/detail/radam.h"
 
 #include <torch/torch.h>
 

@@ -1,4 +1,4 @@
-#include "hasten/optim/schedule_free.h"
+#include "hasten/optim/detail/schedule_free.h"
 
 #include <torch/torch.h>
 

@@ -9,7 +9,7 @@
 
 #include <string>
 
-#include "hasten/options/kwargs.h"
+#include "hasten/options/detail/kwargs.h"
 #include "hasten/options/training_arguments.h"
 
 namespace hasten {

@@ -1,4 +1,4 @@
-#include "hasten/optim/stable_adamw.h"
+#include "hasten/optim/detail/stable_adamw.h"
 
 #include <torch/torch.h>
 

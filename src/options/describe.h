@@ -39,9 +39,9 @@
 #include <variant>
 #include <vector>
 
-#include "hasten/options/kwargs.h"
-#include "hasten/options/names.h"
-#include "hasten/options/resolved_value.h"
+#include "hasten/options/detail/kwargs.h"
+#include "hasten/options/detail/names.h"
+#include "hasten/options/detail/resolved_value.h"
 
 namespace hasten::config {
 

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "base/internal_api.h"
-#include "hasten/options/kwargs.h"
+#include "hasten/options/detail/kwargs.h"
 
 namespace hasten::config {
 

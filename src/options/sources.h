@@ -27,7 +27,7 @@
 
 #include "base/internal_api.h"
 #include "hasten/base/error.h"
-#include "hasten/options/environment.h"
+#include "hasten/options/detail/environment.h"
 #include "options/describe.h"
 
 namespace hasten::config {

@@ -18,7 +18,7 @@
 #include <string_view>
 
 #include "base/internal_api.h"
-#include "hasten/options/resolved_value.h"
+#include "hasten/options/detail/resolved_value.h"
 
 namespace hasten::config {
 

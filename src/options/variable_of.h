@@ -10,7 +10,7 @@
 #include <string>
 
 #include "hasten/base/text.h"
-#include "hasten/options/environment.h"
+#include "hasten/options/detail/environment.h"
 
 namespace hasten::config {
 

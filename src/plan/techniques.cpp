@@ -6,9 +6,9 @@
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
 #include "hasten/machine/gpus.h"
-#include "hasten/prepare/precision.h"
-#include "hasten/tpu/machine/tpus.h"
+#include "hasten/prepare/detail/precision.h"
 #include "options/changed_arguments.h"
+#include "tpu/machine/tpus.h"
 
 namespace hasten {
 namespace {

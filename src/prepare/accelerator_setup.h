@@ -10,7 +10,7 @@
 
 #include <memory>
 
-#include "hasten/prepare/accelerator_options.h"
+#include "hasten/prepare/detail/accelerator_options.h"
 #include "prepare/accelerator_state.h"
 
 namespace hasten {

@@ -18,10 +18,10 @@
 #include <vector>
 
 #include "checkpoint/group_save.h"
+#include "hasten/prepare/detail/precision.h"
 #include "hasten/prepare/detail/step_observer.h"
-#include "hasten/prepare/precision.h"
+#include "hasten/process/detail/logger.h"
 #include "hasten/process/group.h"
-#include "hasten/process/logger.h"
 #include "prepare/accumulation.h"
 #include "prepare/batch_placement.h"
 #include "prepare/elastic_ranks.h"

@@ -4,7 +4,7 @@
 
 #include <utility>
 
-#include "hasten/prepare/to_device.h"
+#include "hasten/prepare/detail/to_device.h"
 
 namespace hasten {
 

@@ -12,7 +12,7 @@
 #include <cstdint>
 #include <optional>
 
-#include "hasten/data/static_shapes.h"
+#include "hasten/data/detail/static_shapes.h"
 
 namespace hasten {
 

@@ -9,7 +9,7 @@
 #include <string>
 
 #include "hasten/prepare/detail/step_observer.h"
-#include "hasten/process/logger.h"
+#include "hasten/process/detail/logger.h"
 
 namespace hasten {
 

@@ -1,4 +1,4 @@
-#include "hasten/prepare/compute_loss.h"
+#include "hasten/prepare/detail/compute_loss.h"
 
 #include <c10/util/Type.h>
 

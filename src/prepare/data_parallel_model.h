@@ -21,7 +21,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "hasten/prepare/data_parallel.h"
+#include "hasten/prepare/detail/data_parallel.h"
 #include "hasten/process/group.h"
 #include "prepare/backward_pass.h"
 

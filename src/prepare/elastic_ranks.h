@@ -25,9 +25,9 @@
 #include <utility>
 #include <vector>
 
-#include "hasten/checkpoint/training_state.h"
-#include "hasten/data/batch_info.h"
-#include "hasten/data/loader_sharding.h"
+#include "hasten/checkpoint/detail/training_state.h"
+#include "hasten/data/detail/batch_info.h"
+#include "hasten/data/detail/loader_sharding.h"
 #include "hasten/process/group.h"
 #include "prepare/accumulation_window.h"
 #include "prepare/tree_sum.h"

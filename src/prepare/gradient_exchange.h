@@ -9,7 +9,7 @@
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <torch/csrc/distributed/c10d/comm.hpp>
 
-#include "hasten/prepare/data_parallel.h"
+#include "hasten/prepare/detail/data_parallel.h"
 
 namespace hasten {
 

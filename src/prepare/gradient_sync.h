@@ -20,8 +20,8 @@
 #include <utility>
 #include <vector>
 
-#include "hasten/prepare/data_parallel.h"
-#include "hasten/prepare/exchange_hook.h"
+#include "hasten/prepare/detail/data_parallel.h"
+#include "hasten/prepare/detail/exchange_hook.h"
 #include "hasten/process/group.h"
 #include "prepare/accumulation_window.h"
 #include "prepare/backward_pass.h"
@@ -53,7 +53,7 @@ class GradientSync {
   // belongs to no window.
   void exchange(const BackwardPass& pass, AccumulationWindow* window);
   // Adds a function that is called before the exchange of a window
-  // (hasten/prepare/exchange_hook.h). Throws "prepare.join-call" inside join_uneven_inputs.
+  // (hasten/prepare/detail/exchange_hook.h). Throws "prepare.join-call" inside join_uneven_inputs.
   ExchangeHook add_pre_exchange_function(std::function<void()> function);
   // Runs the pass with this loss, which is the loss of the pass or derived from it.
   void run(const BackwardPass& pass, const at::Tensor& loss) const;

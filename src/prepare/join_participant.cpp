@@ -9,7 +9,7 @@
 
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
-#include "hasten/prepare/join.h"
+#include "hasten/prepare/detail/join.h"
 #include "prepare/accelerator_state.h"
 #include "prepare/metrics.h"
 #include "prepare/model_consistency.h"

@@ -1,6 +1,6 @@
 // File: prepare/join_participant.h (internal)
 // Takes part in the exchanges of the other processes at the end of join_uneven_inputs, until all
-// have run out of data, and then copies their state (hasten/prepare/join.h).
+// have run out of data, and then copies their state (hasten/prepare/detail/join.h).
 //
 //   JoinParticipant(state).run();
 //

@@ -18,8 +18,8 @@
 #include <string>
 #include <vector>
 
-#include "hasten/checkpoint/training_state.h"
-#include "hasten/prepare/open_window.h"
+#include "hasten/checkpoint/detail/training_state.h"
+#include "hasten/prepare/detail/open_window.h"
 #include "prepare/accelerator_state.h"
 
 namespace hasten {

@@ -17,8 +17,8 @@
 #include <utility>
 #include <vector>
 
-#include "hasten/data/batch_info.h"
-#include "hasten/data/loader_sharding.h"
+#include "hasten/data/detail/batch_info.h"
+#include "hasten/data/detail/loader_sharding.h"
 
 namespace hasten {
 

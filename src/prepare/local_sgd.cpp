@@ -1,4 +1,4 @@
-#include "hasten/prepare/local_sgd.h"
+#include "hasten/prepare/detail/local_sgd.h"
 
 #include <exception>
 

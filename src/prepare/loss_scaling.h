@@ -18,7 +18,7 @@
 #include <utility>
 #include <vector>
 
-#include "hasten/checkpoint/training_state.h"
+#include "hasten/checkpoint/detail/training_state.h"
 #include "hasten/process/group.h"
 #include "optim/loss_scale.h"
 #include "prepare/synced_state.h"

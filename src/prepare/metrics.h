@@ -23,8 +23,8 @@ class AcceleratorState;
 
 at::Tensor gather_for_metrics(const at::Tensor& tensor, AcceleratorState& state);
 
-// The same call in a process that has no more data (hasten/prepare/join.h). It takes part without
-// rows. Rank `from` describes the tensor.
+// The same call in a process that has no more data (hasten/prepare/detail/join.h). It takes part
+// without rows. Rank `from` describes the tensor.
 void gather_without_rows(const AcceleratorState& state, std::int64_t from);
 
 }  // namespace hasten

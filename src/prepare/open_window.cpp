@@ -1,4 +1,4 @@
-#include "hasten/prepare/open_window.h"
+#include "hasten/prepare/detail/open_window.h"
 
 #include <torch/torch.h>
 

@@ -22,7 +22,7 @@
 #include <memory>
 #include <vector>
 
-#include "hasten/device/deferred_scalar.h"
+#include "hasten/device/detail/deferred_scalar.h"
 #include "hasten/process/group.h"
 #include "optim/distinct.h"
 #include "prepare/host_states.h"

@@ -12,7 +12,7 @@
 
 #include "device/device.h"
 #include "hasten/optim/stateful_optimizer.h"
-#include "hasten/prepare/convert_weights.h"
+#include "hasten/prepare/detail/convert_weights.h"
 
 namespace hasten {
 namespace {

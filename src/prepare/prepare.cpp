@@ -1,4 +1,4 @@
-#include "hasten/prepare/prepare.h"
+#include "hasten/prepare/detail/prepare.h"
 
 #include <torch/torch.h>
 

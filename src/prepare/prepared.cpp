@@ -1,4 +1,4 @@
-#include "hasten/prepare/prepared.h"
+#include "hasten/prepare/detail/prepared.h"
 
 #include <torch/torch.h>
 

@@ -1,4 +1,4 @@
-#include "hasten/prepare/prepared_loader.h"
+#include "hasten/prepare/detail/prepared_loader.h"
 
 #include <ATen/CPUGeneratorImpl.h>
 

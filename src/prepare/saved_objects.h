@@ -18,7 +18,7 @@
 #include <vector>
 
 #include "hasten/prepare/detail/loader_position.h"
-#include "hasten/prepare/save_state.h"
+#include "hasten/prepare/detail/save_state.h"
 #include "prepare/synced_state.h"
 
 namespace hasten {

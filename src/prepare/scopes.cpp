@@ -1,4 +1,4 @@
-#include "hasten/prepare/scopes.h"
+#include "hasten/prepare/detail/scopes.h"
 
 #include <torch/csrc/autograd/profiler_kineto.h>
 #include <torch/torch.h>

@@ -12,7 +12,7 @@
 
 #include <filesystem>
 
-#include "hasten/prepare/save_state.h"
+#include "hasten/prepare/detail/save_state.h"
 #include "prepare/accelerator_state.h"
 
 namespace hasten {

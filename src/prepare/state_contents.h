@@ -15,7 +15,7 @@
 #include <string>
 #include <vector>
 
-#include "hasten/checkpoint/training_state.h"
+#include "hasten/checkpoint/detail/training_state.h"
 #include "prepare/accelerator_state.h"
 
 namespace hasten {

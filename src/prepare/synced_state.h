@@ -1,6 +1,6 @@
 // File: prepare/synced_state.h (internal)
 // Training state other than the models. A process that ran out of data copies it from a process
-// that continued (hasten/prepare/join.h).
+// that continued (hasten/prepare/detail/join.h).
 //
 //   SyncedStates states;
 //   states.add(std::make_shared<SyncedOptimizer>(optimizer));

@@ -1,4 +1,4 @@
-#include "hasten/prepare/training_step.h"
+#include "hasten/prepare/detail/training_step.h"
 
 #include <torch/torch.h>
 
@@ -11,7 +11,7 @@
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
 #include "hasten/optim/gradients.h"
-#include "hasten/process/logger.h"
+#include "hasten/process/detail/logger.h"
 #include "optim/distinct.h"
 #include "optim/gradient_clip.h"
 #include "optim/graphs_by_shape.h"

@@ -19,7 +19,7 @@
 #include <vector>
 
 #include "checkpoint/gradient_state.h"
-#include "hasten/prepare/open_window.h"
+#include "hasten/prepare/detail/open_window.h"
 #include "prepare/accelerator_state.h"
 
 namespace hasten {

@@ -1,4 +1,4 @@
-#include "hasten/search/search_space.h"
+#include "hasten/search/detail/search_space.h"
 
 #include <algorithm>
 #include <cmath>

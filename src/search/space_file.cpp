@@ -6,7 +6,7 @@
 #include "base/parse_number.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
-#include "hasten/search/search_space.h"
+#include "hasten/search/detail/search_space.h"
 #include "options/sources.h"
 #include "options/value.h"
 #include "options/yaml_document.h"

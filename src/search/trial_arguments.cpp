@@ -1,4 +1,4 @@
-#include "hasten/search/trial_arguments.h"
+#include "hasten/search/detail/trial_arguments.h"
 
 #include <filesystem>
 #include <vector>

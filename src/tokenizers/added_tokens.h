@@ -19,7 +19,7 @@
 #include <string_view>
 #include <vector>
 
-#include "hasten/tokenizers/options.h"
+#include "hasten/tokenizers/detail/options.h"
 #include "tokenizers/normalizer.h"
 #include "tokenizers/trie.h"
 

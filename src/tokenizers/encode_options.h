@@ -6,7 +6,7 @@
 // Thread rule: a pure function.
 #pragma once
 
-#include "hasten/tokenizers/options.h"
+#include "hasten/tokenizers/detail/options.h"
 #include "tokenizers/templates.h"
 
 namespace hasten::tokenizers {

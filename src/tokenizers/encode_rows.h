@@ -14,7 +14,7 @@
 
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
-#include "hasten/tokenizers/encoding.h"
+#include "hasten/tokenizers/detail/encoding.h"
 #include "tokenizers/parallel.h"
 
 namespace hasten::tokenizers {

@@ -1,4 +1,4 @@
-#include "hasten/tokenizers/encoding.h"
+#include "hasten/tokenizers/detail/encoding.h"
 
 #include <algorithm>
 #include <limits>

@@ -14,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-#include "hasten/tokenizers/encoding.h"
+#include "hasten/tokenizers/detail/encoding.h"
 
 namespace hasten::tokenizers {
 

@@ -3,7 +3,7 @@
 #include "base/did_you_mean.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
-#include "hasten/options/environment.h"
+#include "hasten/options/detail/environment.h"
 #include "hasten/track/file_trackers.h"
 #include "hasten/track/mlflow_tracker.h"
 #include "hasten/track/tracker.h"

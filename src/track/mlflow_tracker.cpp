@@ -15,7 +15,7 @@
 #include "hasten/base/error.h"
 #include "hasten/base/log.h"
 #include "hasten/base/text.h"
-#include "hasten/options/environment.h"
+#include "hasten/options/detail/environment.h"
 #include "options/variable_of.h"
 #include "track/append_only_file.h"
 #include "track/http.h"

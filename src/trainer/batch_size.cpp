@@ -4,8 +4,8 @@
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
 #include "hasten/device/memory.h"
+#include "hasten/process/detail/same_text.h"
 #include "hasten/process/once.h"
-#include "hasten/process/same_text.h"
 #include "trainer/batch_size_search.h"
 
 namespace hasten {

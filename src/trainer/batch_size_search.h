@@ -11,7 +11,7 @@
 #include <filesystem>
 #include <optional>
 
-#include "hasten/formats/tensor_dict.h"
+#include "hasten/formats/detail/tensor_dict.h"
 #include "hasten/trainer/batch_size.h"
 #include "trainer/trainer_impl.h"
 

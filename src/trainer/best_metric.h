@@ -8,7 +8,7 @@
 #pragma once
 
 #include "hasten/options/training_arguments.h"
-#include "hasten/trainer/trainer_state.h"
+#include "hasten/trainer/detail/trainer_state.h"
 
 namespace hasten {
 

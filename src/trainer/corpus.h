@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "hasten/data/token_dataset.h"
-#include "hasten/tokenizers/encoding.h"
+#include "hasten/tokenizers/detail/encoding.h"
 
 namespace hasten {
 

@@ -12,7 +12,7 @@
 #include "device/device.h"
 #include "device/loadable_module.h"
 #include "hasten/accelerator.h"
-#include "hasten/anatomy/roofs.h"
+#include "hasten/anatomy/detail/roofs.h"
 #include "hasten/base/log.h"
 #include "hasten/base/text.h"
 #include "hasten/device/memory.h"

@@ -16,7 +16,7 @@
 
 #include "exported/exported_parts.h"
 #include "hasten/data/column_dataset.h"
-#include "hasten/prepare/compute_loss.h"
+#include "hasten/prepare/detail/compute_loss.h"
 
 namespace hasten {
 

@@ -10,7 +10,7 @@
 #include "hasten/data/text_reader.h"
 #include "hasten/formats/safetensors.h"
 #include "hasten/machine/model_folder.h"
-#include "hasten/models/image_classifier.h"
+#include "hasten/models/detail/image_classifier.h"
 #include "machine/arrow_data.h"
 #include "trainer/arrow_rows.h"
 #include "trainer/data_files.h"

@@ -17,7 +17,7 @@
 #include <memory>
 #include <vector>
 
-#include "hasten/checkpoint/training_state.h"
+#include "hasten/checkpoint/detail/training_state.h"
 #include "hasten/options/training_arguments.h"
 #include "hasten/process/group.h"
 #include "trainer/agreement.h"

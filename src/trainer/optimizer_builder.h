@@ -9,7 +9,7 @@
 
 #include <memory>
 
-#include "hasten/checkpoint/training_state.h"
+#include "hasten/checkpoint/detail/training_state.h"
 #include "hasten/options/training_arguments.h"
 
 namespace hasten {

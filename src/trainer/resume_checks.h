@@ -9,10 +9,10 @@
 #include <string>
 #include <vector>
 
-#include "hasten/checkpoint/training_state.h"
+#include "hasten/checkpoint/detail/training_state.h"
 #include "hasten/options/training_arguments.h"
-#include "hasten/trainer/trainer_dataset.h"
-#include "hasten/trainer/trainer_state.h"
+#include "hasten/trainer/detail/trainer_dataset.h"
+#include "hasten/trainer/detail/trainer_state.h"
 
 namespace hasten {
 

@@ -12,8 +12,8 @@
 
 #include <cstdint>
 
-#include "hasten/data/any_batch.h"
-#include "hasten/data/batch_info.h"
+#include "hasten/data/detail/any_batch.h"
+#include "hasten/data/detail/batch_info.h"
 
 namespace hasten {
 

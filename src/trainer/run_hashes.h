@@ -21,8 +21,8 @@
 #include <string>
 #include <vector>
 
-#include "hasten/checkpoint/training_state.h"
-#include "hasten/data/any_batch.h"
+#include "hasten/checkpoint/detail/training_state.h"
+#include "hasten/data/detail/any_batch.h"
 #include "hasten/process/group.h"
 
 namespace hasten {

@@ -8,7 +8,7 @@
 #include "data/repeated_batch.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
-#include "hasten/data/static_shapes.h"
+#include "hasten/data/detail/static_shapes.h"
 #include "hasten/models/training_traits.h"
 #include "hasten/optim/gradients.h"
 #include "optim/gradient_clip.h"

@@ -30,7 +30,7 @@
 #include <string>
 #include <vector>
 
-#include "hasten/device/deferred_scalar.h"
+#include "hasten/device/detail/deferred_scalar.h"
 #include "optim/graphs_by_shape.h"
 #include "trainer/run_parts.h"
 
@@ -59,7 +59,7 @@ class Trainer::Impl::StepGraphs {
   // Returns whether the run makes its steps with this class.
   bool is_on() const { return graphs_.has_value(); }
   // If the run asks for graphs, returns the batch with rows that are padded to one of a few lengths
-  // (hasten/data/static_shapes.h), so that a few graphs suffice. The number of rows does not
+  // (hasten/data/detail/static_shapes.h), so that a few graphs suffice. The number of rows does not
   // change.
   AnyBatch pad_to_bucket(const AnyBatch& batch) const;
   // Returns whether a graph runs this step. Records a graph if it is due.

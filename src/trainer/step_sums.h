@@ -17,7 +17,7 @@
 #include <memory>
 #include <vector>
 
-#include "hasten/device/deferred_scalar.h"
+#include "hasten/device/detail/deferred_scalar.h"
 
 namespace hasten {
 

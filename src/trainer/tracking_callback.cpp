@@ -6,7 +6,7 @@
 #include "base/process_state.h"
 #include "hasten/base/text.h"
 #include "hasten/models/pretrained_model.h"
-#include "hasten/options/environment.h"
+#include "hasten/options/detail/environment.h"
 #include "options/variable_of.h"
 #include "track/log_names.h"
 

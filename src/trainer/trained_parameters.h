@@ -16,7 +16,7 @@
 #include <string>
 #include <vector>
 
-#include "hasten/checkpoint/training_state.h"
+#include "hasten/checkpoint/detail/training_state.h"
 
 namespace hasten {
 

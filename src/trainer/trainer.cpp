@@ -12,7 +12,7 @@
 #include "hasten/checkpoint/checkpoint_folders.h"
 #include "hasten/device/memory.h"
 #include "hasten/exported/exported_module.h"
-#include "hasten/prepare/convert_weights.h"
+#include "hasten/prepare/detail/convert_weights.h"
 #include "hasten/process/once.h"
 #include "hasten/trainer/tracking_callback.h"
 #include "models/losses.h"

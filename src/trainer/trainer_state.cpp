@@ -1,4 +1,4 @@
-#include "hasten/trainer/trainer_state.h"
+#include "hasten/trainer/detail/trainer_state.h"
 
 #include <cmath>
 #include <nlohmann/json.hpp>

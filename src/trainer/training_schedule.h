@@ -14,7 +14,7 @@
 #include <cstdint>
 #include <memory>
 
-#include "hasten/checkpoint/training_state.h"
+#include "hasten/checkpoint/detail/training_state.h"
 #include "hasten/optim/metric_scheduler.h"
 #include "hasten/optim/scheduler.h"
 #include "hasten/trainer/trainer.h"

@@ -10,7 +10,7 @@
 
 #include "hasten/models/training_traits.h"
 #include "hasten/options/training_arguments.h"
-#include "hasten/process/logger.h"
+#include "hasten/process/detail/logger.h"
 #include "trainer/agreement.h"
 #include "trainer/rows.h"
 

@@ -1,7 +1,7 @@
 // expect: hasten cannot reach the members of this batch, so its tensors would stay on their device
 #include <torch/data/example.h>
 
-#include "hasten/prepare/to_device.h"
+#include "hasten/prepare/detail/to_device.h"
 
 struct Batch : torch::data::Example<> {
   at::Tensor weight;

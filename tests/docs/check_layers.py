@@ -12,6 +12,8 @@ does not declare them as friends.
 
 Only the sources of a device ask which kind of device a tensor is on; all others ask the Device (src/device/device.h).
 
+Examples and documents include no header of a folder `detail`, which has the parts of other public headers.
+
 Two sources or headers of src never have the same name, so that a name in a message or a stack identifies a file.
 """
 import re
@@ -89,6 +91,15 @@ def device_problems():
                     yield f"{name}:{number}: asks for a kind of device: {line.strip()}"
 
 
+def detail_problems():
+    """Yields the examples and documents that include a header of a folder `detail`."""
+    for folder in ("examples", "docs", "README.md"):
+        for path in [ROOT / folder] if folder.endswith(".md") else sorted(p for p in (ROOT / folder).rglob("*") if p.suffix in (".h", ".cpp", ".md")):
+            for _, included in INCLUDE.findall(path.read_text(encoding="utf-8")):
+                if included.startswith("hasten/") and "/detail/" in included:
+                    yield f"{path.relative_to(ROOT)}: includes {included}: a part of another header"
+
+
 def repeated_names():
     """Yields the names that several files of src have. It ignores FOREIGN_NAMES, whose file names another library determines."""
     files = defaultdict(list)
@@ -102,7 +113,7 @@ def repeated_names():
 
 
 def main():
-    includes, problems = 0, [*device_problems(), *private_problems(), *repeated_names()]
+    includes, problems = 0, [*device_problems(), *private_problems(), *detail_problems(), *repeated_names()]
     for base in ("include/hasten", "src"):
         for path in sorted(p for p in (ROOT / base).rglob("*") if p.suffix in (".h", ".cpp")):
             folder = folder_of(path.relative_to(ROOT / base).as_posix())

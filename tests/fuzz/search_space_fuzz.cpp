@@ -4,7 +4,7 @@
 #include <cstdlib>
 
 #include "hasten/base/error.h"
-#include "hasten/search/search_space.h"
+#include "hasten/search/detail/search_space.h"
 #include "parsed_file.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {

@@ -67,7 +67,8 @@ def main(include, contexts, target):
     missing, includes, program = [], [], []
     for path in sorted((include / "hasten").rglob("*.h")):
         header, text = path.relative_to(include).as_posix(), path.read_text()
-        folder = path.parent.name if (contexts / f"{path.parent.name}.h").exists() else ""
+        folder = path.relative_to(include / "hasten").parts[0]
+        folder = folder if (contexts / f"{folder}.h").exists() else ""
         if examples(text):
             includes.append(header)
             program += functions(header, folder, text)

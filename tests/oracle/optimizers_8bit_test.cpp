@@ -8,8 +8,8 @@
 #include <string>
 
 #include "hasten/formats/safetensors.h"
-#include "hasten/optim/adamw_8bit.h"
-#include "hasten/optim/lion_8bit.h"
+#include "hasten/optim/detail/adamw_8bit.h"
+#include "hasten/optim/detail/lion_8bit.h"
 
 namespace oracle_optimizers_8bit_test {
 

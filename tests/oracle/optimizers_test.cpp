@@ -13,16 +13,16 @@
 
 #include "device.h"
 #include "hasten/formats/safetensors.h"
-#include "hasten/optim/adafactor.h"
-#include "hasten/optim/adamax.h"
-#include "hasten/optim/ademamix.h"
-#include "hasten/optim/lamb.h"
-#include "hasten/optim/lion.h"
-#include "hasten/optim/muon.h"
-#include "hasten/optim/nadam.h"
-#include "hasten/optim/radam.h"
-#include "hasten/optim/schedule_free.h"
-#include "hasten/optim/stable_adamw.h"
+#include "hasten/optim/detail/adafactor.h"
+#include "hasten/optim/detail/adamax.h"
+#include "hasten/optim/detail/ademamix.h"
+#include "hasten/optim/detail/lamb.h"
+#include "hasten/optim/detail/lion.h"
+#include "hasten/optim/detail/muon.h"
+#include "hasten/optim/detail/nadam.h"
+#include "hasten/optim/detail/radam.h"
+#include "hasten/optim/detail/schedule_free.h"
+#include "hasten/optim/detail/stable_adamw.h"
 
 namespace oracle_optimizers_test {
 

@@ -11,7 +11,7 @@
 #include "hasten/formats/pytorch_file.h"
 #include "hasten/formats/safetensors.h"
 #include "hasten/optim/adamw.h"
-#include "hasten/optim/nadam.h"
+#include "hasten/optim/detail/nadam.h"
 #include "hasten/optim/scheduler.h"
 #include "unit/code_of.h"
 

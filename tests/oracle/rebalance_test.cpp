@@ -1,5 +1,5 @@
 // Compares batches of equal cost with transformers' BatchRebalanceSampler (generate_rebalance.py).
-#include "hasten/data/rebalance.h"
+#include "hasten/data/detail/rebalance.h"
 
 #include <doctest/doctest.h>
 #include <torch/torch.h>

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "hasten/tpu/anatomy/tpu_estimate.h"
+#include "hasten/tpu/anatomy/detail/tpu_estimate.h"
 #include "tpu/module/dry/device_memory_tracker.h"
 #include "tpu/module/dry/module.h"
 

@@ -34,9 +34,9 @@
 #include <string>
 #include <vector>
 
-#include "hasten/anatomy/component.h"
+#include "hasten/anatomy/detail/component.h"
 #include "hasten/anatomy/report.h"
-#include "hasten/base/export.h"
+#include "hasten/base/detail/export.h"
 #include "hasten/prepare/detail/step_observer.h"
 
 namespace hasten {

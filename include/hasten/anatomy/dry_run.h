@@ -32,7 +32,7 @@
 
 #include <memory>
 
-#include "hasten/base/export.h"
+#include "hasten/base/detail/export.h"
 #include "hasten/machine/gpus.h"
 
 namespace hasten {

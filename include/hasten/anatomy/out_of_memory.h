@@ -33,7 +33,7 @@
 #include <vector>
 
 #include "hasten/anatomy/anatomy.h"
-#include "hasten/base/export.h"
+#include "hasten/base/detail/export.h"
 
 namespace hasten {
 

@@ -16,10 +16,10 @@
 #include <string>
 #include <vector>
 
-#include "hasten/anatomy/component.h"
-#include "hasten/anatomy/roofs.h"
-#include "hasten/anatomy/step_comparison.h"
-#include "hasten/base/export.h"
+#include "hasten/anatomy/detail/component.h"
+#include "hasten/anatomy/detail/roofs.h"
+#include "hasten/anatomy/detail/step_comparison.h"
+#include "hasten/base/detail/export.h"
 
 namespace hasten::anatomy {
 

@@ -22,7 +22,7 @@
 #include <cstdint>
 #include <memory>
 
-#include "hasten/base/export.h"
+#include "hasten/base/detail/export.h"
 
 namespace hasten {
 

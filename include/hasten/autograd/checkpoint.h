@@ -48,9 +48,9 @@
 #include <utility>
 #include <vector>
 
-#include "hasten/base/export.h"
+#include "hasten/base/detail/export.h"
 #include "hasten/data/batch.h"
-#include "hasten/options/names.h"
+#include "hasten/options/detail/names.h"
 
 namespace hasten {
 

@@ -20,7 +20,7 @@
 #include <stdexcept>
 #include <string>
 
-#include "hasten/base/export.h"
+#include "hasten/base/detail/export.h"
 
 namespace hasten {
 

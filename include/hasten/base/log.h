@@ -1,6 +1,6 @@
 // File: hasten/base/log.h
 // The levels of log lines, and the function that receives them. The logger itself, which knows
-// which process logs, is hasten/process/logger.h.
+// which process logs, is hasten/process/detail/logger.h.
 //
 //   set_log_sink([](std::string_view line) { std::clog << line << '\n'; });
 //   log_line("hasten: 2 processes started by hasten launch meet at 10.0.0.1:29500");
@@ -14,7 +14,7 @@
 #include <functional>
 #include <string_view>
 
-#include "hasten/base/export.h"
+#include "hasten/base/detail/export.h"
 
 namespace hasten {
 

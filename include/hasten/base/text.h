@@ -16,7 +16,7 @@
 #include <type_traits>
 #include <vector>
 
-#include "hasten/base/export.h"
+#include "hasten/base/detail/export.h"
 
 namespace hasten {
 

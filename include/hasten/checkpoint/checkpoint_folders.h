@@ -26,7 +26,7 @@
 #include <string>
 #include <vector>
 
-#include "hasten/base/export.h"
+#include "hasten/base/detail/export.h"
 #include "hasten/base/files.h"
 
 namespace hasten {

@@ -25,7 +25,7 @@
 #include <filesystem>
 #include <vector>
 
-#include "hasten/base/export.h"
+#include "hasten/base/detail/export.h"
 #include "hasten/formats/pytorch_file.h"
 
 namespace hasten {

@@ -34,8 +34,8 @@
 #include <utility>
 #include <vector>
 
-#include "hasten/base/export.h"
-#include "hasten/formats/tensor_dict.h"
+#include "hasten/base/detail/export.h"
+#include "hasten/formats/detail/tensor_dict.h"
 
 namespace hasten {
 

@@ -20,10 +20,10 @@
 #include <type_traits>
 #include <vector>
 
-#include "hasten/base/export.h"
+#include "hasten/base/detail/export.h"
 #include "hasten/data/batch.h"
 #include "hasten/data/token_dataset.h"
-#include "hasten/formats/tensor_dict.h"
+#include "hasten/formats/detail/tensor_dict.h"
 
 namespace hasten {
 

@@ -18,9 +18,9 @@
 #include <span>
 #include <string>
 
-#include "hasten/base/export.h"
+#include "hasten/base/detail/export.h"
 #include "hasten/data/token_dataset.h"
-#include "hasten/formats/tensor_dict.h"
+#include "hasten/formats/detail/tensor_dict.h"
 
 namespace hasten {
 

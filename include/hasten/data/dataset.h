@@ -37,7 +37,7 @@
 #include <type_traits>
 #include <utility>
 
-#include "hasten/base/export.h"
+#include "hasten/base/detail/export.h"
 #include "hasten/data/context.h"
 
 namespace hasten {

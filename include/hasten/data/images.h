@@ -32,9 +32,9 @@
 #include <string_view>
 #include <vector>
 
-#include "hasten/base/export.h"
+#include "hasten/base/detail/export.h"
 #include "hasten/data/context.h"
-#include "hasten/formats/tensor_dict.h"
+#include "hasten/formats/detail/tensor_dict.h"
 
 namespace hasten {
 

@@ -31,7 +31,7 @@
 #include <span>
 #include <vector>
 
-#include "hasten/base/export.h"
+#include "hasten/base/detail/export.h"
 #include "hasten/data/collator.h"
 #include "hasten/data/context.h"
 #include "hasten/tokenizers/bert_tokenizer.h"

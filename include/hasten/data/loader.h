@@ -18,8 +18,8 @@
 //
 // A batch is valid until the iterator advances. An error in a batch is thrown when its turn comes,
 // and the message names the batch and the epoch. With several processes, each process reads its
-// share of every step (hasten/data/loader_sharding.h). Together they read the rows that one process
-// reads, in the same order and with the same random keys (hasten/data/context.h).
+// share of every step (hasten/data/detail/loader_sharding.h). Together they read the rows that one
+// process reads, in the same order and with the same random keys (hasten/data/context.h).
 //
 // Thread rule: a loader belongs to one thread, and its workers belong to it; loaders are
 // independent of each other. If rank 0 reads for all processes, a thread in each process sends and
@@ -35,12 +35,12 @@
 #include <memory>
 #include <utility>
 
-#include "hasten/data/batch_info.h"
 #include "hasten/data/collator.h"
 #include "hasten/data/dataset.h"
+#include "hasten/data/detail/batch_info.h"
 #include "hasten/data/detail/loader_core.h"
+#include "hasten/data/detail/loader_options.h"
 #include "hasten/data/detail/loader_source.h"
-#include "hasten/data/loader_options.h"
 
 namespace hasten {
 
@@ -97,7 +97,7 @@ class Loader {
 
   // The number of batches that this process gets per epoch, and the number of rows of the dataset.
   // With elastic ranks, size() is the size of a pass that would begin now; it is larger while
-  // gradients are enabled (hasten/data/loader_sharding.h). Both throw UsageError
+  // gradients are enabled (hasten/data/detail/loader_sharding.h). Both throw UsageError
   // "data.unknown-size" for a stream of unknown size, for which has_size() is false.
   std::int64_t size() const {
     return core_->batches() ? *core_->batches() : (detail::throw_unknown_size("size()"), 0);
@@ -120,7 +120,7 @@ class Loader {
   std::int64_t epoch() const { return core_->epoch(); }
   std::int64_t batch() const { return core_->batch(); }
 
-  // Reads only this process's share from the next pass on (hasten/data/loader_sharding.h).
+  // Reads only this process's share from the next pass on (hasten/data/detail/loader_sharding.h).
   // Accelerator::prepare calls it. A collective. Throws in every process: UsageError
   // "data.loaders-differ", or ConfigError "data.share" if the batches cannot be divided.
   void set_sharding(const LoaderSharding& sharding) { core_->set_sharding(sharding); }
@@ -147,7 +147,7 @@ class Loader {
 
 // Creates a loader that collates the dataset's rows. The dataset is moved or copied; pass a
 // std::shared_ptr to share it. torch::data's map datasets are accepted
-// (hasten/data/torch_dataset.h). Without a collator, a dataset with get_batch makes its own
+// (hasten/data/detail/torch_dataset.h). Without a collator, a dataset with get_batch makes its own
 // batches, and rows that are tensors or TensorDicts are stacked.
 template <class D, class Collator = DefaultCollator>
 auto make_loader(D dataset, LoaderOptions options = {}, Collator collator = {}) {

@@ -17,7 +17,7 @@
 #include <type_traits>
 #include <vector>
 
-#include "hasten/base/export.h"
+#include "hasten/base/detail/export.h"
 #include "hasten/data/column_dataset.h"
 #include "hasten/data/dataset.h"
 #include "hasten/data/token_dataset.h"

@@ -17,7 +17,7 @@
 #include <optional>
 #include <span>
 
-#include "hasten/base/export.h"
+#include "hasten/base/detail/export.h"
 #include "hasten/data/collator.h"
 
 namespace hasten {

@@ -18,8 +18,8 @@
 #include <span>
 #include <vector>
 
-#include "hasten/base/export.h"
-#include "hasten/tokenizers/encoding.h"
+#include "hasten/base/detail/export.h"
+#include "hasten/tokenizers/detail/encoding.h"
 
 namespace hasten {
 

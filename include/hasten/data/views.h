@@ -29,10 +29,10 @@
 #include <utility>
 #include <vector>
 
-#include "hasten/base/export.h"
+#include "hasten/base/detail/export.h"
 #include "hasten/data/dataset.h"
+#include "hasten/data/detail/interleaving.h"
 #include "hasten/data/detail/loader_source.h"
-#include "hasten/data/interleaving.h"
 
 namespace hasten {
 

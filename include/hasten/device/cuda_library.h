@@ -18,7 +18,7 @@
 // uses the CPU. Thread rule: any thread, while no other thread runs a model.
 #pragma once
 
-#include "hasten/base/export.h"
+#include "hasten/base/detail/export.h"
 
 namespace hasten {
 

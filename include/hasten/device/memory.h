@@ -15,7 +15,7 @@
 #include <optional>
 #include <ostream>
 
-#include "hasten/base/export.h"
+#include "hasten/base/detail/export.h"
 
 namespace hasten {
 

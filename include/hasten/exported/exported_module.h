@@ -39,8 +39,8 @@
 #include <string>
 #include <vector>
 
-#include "hasten/base/export.h"
-#include "hasten/formats/tensor_dict.h"
+#include "hasten/base/detail/export.h"
+#include "hasten/formats/detail/tensor_dict.h"
 #include "hasten/models/linear_layers.h"
 #include "hasten/models/training_traits.h"
 

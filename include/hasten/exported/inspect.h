@@ -17,7 +17,7 @@
 #include <string>
 #include <vector>
 
-#include "hasten/base/export.h"
+#include "hasten/base/detail/export.h"
 #include "hasten/exported/exported_module.h"
 
 namespace hasten {

@@ -18,7 +18,7 @@
 #include <string>
 #include <vector>
 
-#include "hasten/base/export.h"
+#include "hasten/base/detail/export.h"
 
 namespace hasten {
 

@@ -45,7 +45,7 @@
 #include <string>
 #include <vector>
 
-#include "hasten/base/export.h"
+#include "hasten/base/detail/export.h"
 #include "hasten/formats/weights.h"
 
 namespace hasten {

@@ -23,8 +23,8 @@
 #include <filesystem>
 #include <optional>
 
-#include "hasten/base/export.h"
-#include "hasten/formats/tensor_dict.h"
+#include "hasten/base/detail/export.h"
+#include "hasten/formats/detail/tensor_dict.h"
 
 namespace hasten {
 

@@ -29,7 +29,7 @@
 #include <string>
 #include <vector>
 
-#include "hasten/base/export.h"
+#include "hasten/base/detail/export.h"
 #include "hasten/options/launch_options.h"
 
 namespace hasten {

@@ -19,7 +19,7 @@
 #include <string_view>
 #include <vector>
 
-#include "hasten/base/export.h"
+#include "hasten/base/detail/export.h"
 #include "hasten/options/launch_options.h"
 
 namespace hasten {

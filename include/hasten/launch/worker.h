@@ -24,9 +24,9 @@
 #include <string_view>
 #include <vector>
 
-#include "hasten/base/export.h"
-#include "hasten/options/environment.h"
-#include "hasten/options/names.h"
+#include "hasten/base/detail/export.h"
+#include "hasten/options/detail/environment.h"
+#include "hasten/options/detail/names.h"
 
 namespace hasten {
 

@@ -19,8 +19,8 @@
 #include <filesystem>
 #include <string>
 
-#include "hasten/base/export.h"
-#include "hasten/options/environment.h"
+#include "hasten/base/detail/export.h"
+#include "hasten/options/detail/environment.h"
 
 namespace hasten {
 

@@ -25,7 +25,7 @@
 #include <string>
 #include <vector>
 
-#include "hasten/base/export.h"
+#include "hasten/base/detail/export.h"
 #include "hasten/metrics/metric.h"
 
 namespace hasten {

@@ -15,7 +15,7 @@
 
 #include <vector>
 
-#include "hasten/base/export.h"
+#include "hasten/base/detail/export.h"
 #include "hasten/metrics/metric.h"
 
 namespace hasten {

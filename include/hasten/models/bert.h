@@ -15,8 +15,8 @@
 // "models.packed-batch", "data.missing-tensor". Thread rule: one thread at a time.
 #pragma once
 
-#include "hasten/base/export.h"
-#include "hasten/models/bert_config.h"
+#include "hasten/base/detail/export.h"
+#include "hasten/models/detail/bert_config.h"
 #include "hasten/models/pretrained_model.h"
 
 namespace hasten {

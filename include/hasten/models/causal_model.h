@@ -14,8 +14,8 @@
 // GPT2LMHeadModel and LlamaForCausalLM implement it. Thread rule: that of the module.
 #pragma once
 
-#include "hasten/base/export.h"
-#include "hasten/models/key_value_cache.h"
+#include "hasten/base/detail/export.h"
+#include "hasten/models/detail/key_value_cache.h"
 
 namespace hasten {
 

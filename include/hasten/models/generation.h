@@ -32,9 +32,9 @@
 #include <string>
 #include <vector>
 
-#include "hasten/base/export.h"
+#include "hasten/base/detail/export.h"
 #include "hasten/models/causal_model.h"
-#include "hasten/options/names.h"
+#include "hasten/options/detail/names.h"
 
 namespace hasten {
 

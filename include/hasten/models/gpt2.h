@@ -16,9 +16,9 @@
 // "data.labels", "data.missing-tensor". Thread rule: one thread at a time.
 #pragma once
 
-#include "hasten/base/export.h"
-#include "hasten/models/decoder_models.h"
-#include "hasten/models/gpt2_config.h"
+#include "hasten/base/detail/export.h"
+#include "hasten/models/detail/decoder_models.h"
+#include "hasten/models/detail/gpt2_config.h"
 
 namespace hasten {
 

@@ -54,7 +54,7 @@
 #include <utility>
 #include <vector>
 
-#include "hasten/base/export.h"
+#include "hasten/base/detail/export.h"
 #include "hasten/data/batch.h"
 
 namespace hasten {

@@ -16,9 +16,9 @@
 // time.
 #pragma once
 
-#include "hasten/base/export.h"
-#include "hasten/models/decoder_models.h"
-#include "hasten/models/llama_config.h"
+#include "hasten/base/detail/export.h"
+#include "hasten/models/detail/decoder_models.h"
+#include "hasten/models/detail/llama_config.h"
 
 namespace hasten {
 

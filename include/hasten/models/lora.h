@@ -43,8 +43,8 @@
 #include <string>
 #include <vector>
 
-#include "hasten/base/export.h"
-#include "hasten/options/lora_options.h"
+#include "hasten/base/detail/export.h"
+#include "hasten/options/detail/lora_options.h"
 
 namespace hasten {
 

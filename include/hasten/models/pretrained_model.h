@@ -21,10 +21,10 @@
 #include <string>
 #include <vector>
 
-#include "hasten/base/export.h"
-#include "hasten/formats/tensor_dict.h"
+#include "hasten/base/detail/export.h"
+#include "hasten/formats/detail/tensor_dict.h"
 #include "hasten/models/training_traits.h"
-#include "hasten/options/names.h"
+#include "hasten/options/detail/names.h"
 
 namespace hasten {
 

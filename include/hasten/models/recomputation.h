@@ -34,7 +34,7 @@
 #include <vector>
 
 #include "hasten/autograd/checkpoint.h"
-#include "hasten/base/export.h"
+#include "hasten/base/detail/export.h"
 
 namespace hasten {
 

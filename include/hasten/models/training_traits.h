@@ -19,8 +19,8 @@
 #include <string>
 #include <vector>
 
-#include "hasten/base/export.h"
-#include "hasten/formats/tensor_dict.h"
+#include "hasten/base/detail/export.h"
+#include "hasten/formats/detail/tensor_dict.h"
 
 namespace hasten {
 

@@ -21,8 +21,8 @@
 #include <string>
 #include <vector>
 
-#include "hasten/base/export.h"
-#include "hasten/models/image_classifier.h"
+#include "hasten/base/detail/export.h"
+#include "hasten/models/detail/image_classifier.h"
 
 namespace hasten {
 

@@ -36,7 +36,7 @@
 #include <optional>
 #include <string>
 
-#include "hasten/base/export.h"
+#include "hasten/base/detail/export.h"
 
 namespace hasten::ops {
 

@@ -22,16 +22,16 @@
 //
 // On the CPU, a step runs hasten's own kernel on LibTorch's threads. On other devices it runs
 // LibTorch's at::_fused_adamw_, with the learning rate rounded to float, so that a step that a
-// graph repeats (hasten/optim/repeated_step.h) has the same bits. A sparse gradient (coalesced or
-// not, in the table's type) gives the result of the equivalent dense gradient, to the last bit;
-// PyTorch's SparseAdam is an approximation.
-// Rows that no gradient has ever reached have zero moments and only need weight decay: the rest of
-// their update is skipped, and the memory of their moments is never touched. Defaults: lr 1e-3,
-// betas 0.9 and 0.999, eps 1e-8, weight_decay 1e-2 (LibTorch's AdamWOptions). A parameter that is
-// listed twice (a tied weight) is stepped once. Parameters may have any strides and be on several
-// devices; parameters without gaps between their elements (contiguous, channels_last, transposed)
-// are stepped in place, all others through a copy. Version counters rise as in LibTorch's
-// optimizers, so a backward pass through weights that a step has changed throws.
+// graph repeats (hasten/optim/detail/repeated_step.h) has the same bits. A sparse gradient
+// (coalesced or not, in the table's type) gives the result of the equivalent dense gradient, to the
+// last bit; PyTorch's SparseAdam is an approximation. Rows that no gradient has ever reached have
+// zero moments and only need weight decay: the rest of their update is skipped, and the memory of
+// their moments is never touched. Defaults: lr 1e-3, betas 0.9 and 0.999, eps 1e-8, weight_decay
+// 1e-2 (LibTorch's AdamWOptions). A parameter that is listed twice (a tied weight) is stepped once.
+// Parameters may have any strides and be on several devices; parameters without gaps between their
+// elements (contiguous, channels_last, transposed) are stepped in place, all others through a copy.
+// Version counters rise as in LibTorch's optimizers, so a backward pass through weights that a step
+// has changed throws.
 //
 // Between steps, LibTorch's operators (copy_, mul_) may change the moments, and other moments may
 // be assigned in state(). Writes through data_ptr() or .data() are not detected: assign new tensors
@@ -52,9 +52,9 @@
 #include <tuple>
 #include <vector>
 
-#include "hasten/base/export.h"
+#include "hasten/base/detail/export.h"
+#include "hasten/optim/detail/repeated_step.h"
 #include "hasten/optim/gradients.h"
-#include "hasten/optim/repeated_step.h"
 
 namespace hasten {
 

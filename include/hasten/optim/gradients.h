@@ -18,8 +18,8 @@
 #include <utility>
 #include <vector>
 
-#include "hasten/base/export.h"
-#include "hasten/device/deferred_scalar.h"
+#include "hasten/base/detail/export.h"
+#include "hasten/device/detail/deferred_scalar.h"
 
 namespace hasten {
 

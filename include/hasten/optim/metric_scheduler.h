@@ -29,8 +29,8 @@
 #include <string>
 #include <vector>
 
-#include "hasten/base/export.h"
-#include "hasten/options/kwargs.h"
+#include "hasten/base/detail/export.h"
+#include "hasten/options/detail/kwargs.h"
 #include "hasten/options/training_arguments.h"
 
 namespace hasten {

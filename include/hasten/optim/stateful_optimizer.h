@@ -31,7 +31,7 @@
 #include <utility>
 #include <vector>
 
-#include "hasten/base/export.h"
+#include "hasten/base/detail/export.h"
 
 namespace hasten {
 

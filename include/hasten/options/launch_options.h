@@ -16,12 +16,12 @@
 #include <string>
 #include <vector>
 
-#include "hasten/base/export.h"
-#include "hasten/options/environment.h"
-#include "hasten/options/kwargs.h"
-#include "hasten/options/names.h"
-#include "hasten/options/precision.h"
-#include "hasten/options/resolved_value.h"
+#include "hasten/base/detail/export.h"
+#include "hasten/options/detail/environment.h"
+#include "hasten/options/detail/kwargs.h"
+#include "hasten/options/detail/names.h"
+#include "hasten/options/detail/precision.h"
+#include "hasten/options/detail/resolved_value.h"
 
 namespace hasten {
 

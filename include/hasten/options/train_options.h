@@ -20,11 +20,11 @@
 #include <string_view>
 #include <vector>
 
-#include "hasten/base/export.h"
-#include "hasten/options/environment.h"
-#include "hasten/options/lora_options.h"
-#include "hasten/options/names.h"
-#include "hasten/options/resolved_value.h"
+#include "hasten/base/detail/export.h"
+#include "hasten/options/detail/environment.h"
+#include "hasten/options/detail/lora_options.h"
+#include "hasten/options/detail/names.h"
+#include "hasten/options/detail/resolved_value.h"
 #include "hasten/options/training_arguments.h"
 
 namespace hasten {
@@ -58,8 +58,8 @@ struct TrainOptions {
   bool ignore_mismatched_sizes = false;  // Initialize weights whose shape differs in the file.
   AttentionImplementation attn_implementation = AttentionImplementation::sdpa;
 
-  // An adapter (hasten/options/lora_options.h), which is trained instead of the model. lora_r 0
-  // means none.
+  // An adapter (hasten/options/detail/lora_options.h), which is trained instead of the model.
+  // lora_r 0 means none.
   std::int64_t lora_r = 0;
   double lora_alpha = LoraOptions{}.alpha, lora_dropout = 0;
   std::vector<std::string> lora_target_modules;

@@ -22,9 +22,9 @@
 #include <string_view>
 #include <vector>
 
-#include "hasten/base/export.h"
-#include "hasten/options/kwargs.h"
-#include "hasten/options/names.h"
+#include "hasten/base/detail/export.h"
+#include "hasten/options/detail/kwargs.h"
+#include "hasten/options/detail/names.h"
 
 namespace hasten {
 
@@ -188,7 +188,7 @@ struct TrainingArguments {
   std::optional<std::int64_t> dataloader_prefetch_factor;  // Batches per worker.
   std::vector<std::string> label_names;                    // One column; unset: labels.
 
-  // Several processes; unset values have the defaults of hasten/prepare/data_parallel.h.
+  // Several processes; unset values have the defaults of hasten/prepare/detail/data_parallel.h.
   Kwargs accelerator_config;  // How batches are shared. Keys: docs/reference/training_arguments.md.
   std::optional<bool> ddp_find_unused_parameters;
   std::optional<std::int64_t> ddp_bucket_cap_mb;  // MiB.

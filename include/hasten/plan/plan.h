@@ -28,9 +28,9 @@
 #include <utility>
 #include <vector>
 
-#include "hasten/anatomy/step_comparison.h"
-#include "hasten/base/export.h"
-#include "hasten/options/exactness.h"
+#include "hasten/anatomy/detail/step_comparison.h"
+#include "hasten/base/detail/export.h"
+#include "hasten/options/detail/exactness.h"
 #include "hasten/trainer/estimate.h"
 
 namespace hasten {

@@ -34,9 +34,9 @@
 #include <string_view>
 #include <vector>
 
-#include "hasten/base/export.h"
+#include "hasten/base/detail/export.h"
 #include "hasten/launch/worker.h"
-#include "hasten/options/names.h"
+#include "hasten/options/detail/names.h"
 
 namespace c10d {
 class ProcessGroup;

@@ -40,8 +40,8 @@
 #include <tuple>
 #include <utility>
 
+#include "hasten/base/detail/export.h"
 #include "hasten/base/error.h"
-#include "hasten/base/export.h"
 #include "hasten/options/launch_options.h"
 
 namespace hasten {

@@ -15,7 +15,7 @@
 #include <functional>
 #include <string>
 
-#include "hasten/base/export.h"
+#include "hasten/base/detail/export.h"
 #include "hasten/process/group.h"
 
 namespace hasten {

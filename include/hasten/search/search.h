@@ -40,9 +40,9 @@
 #include <string>
 #include <vector>
 
-#include "hasten/base/export.h"
-#include "hasten/options/names.h"
-#include "hasten/search/search_space.h"
+#include "hasten/base/detail/export.h"
+#include "hasten/options/detail/names.h"
+#include "hasten/search/detail/search_space.h"
 
 namespace hasten {
 

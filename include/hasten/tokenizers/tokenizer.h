@@ -40,9 +40,9 @@
 #include <string_view>
 #include <vector>
 
-#include "hasten/base/export.h"
-#include "hasten/tokenizers/encoding.h"
-#include "hasten/tokenizers/options.h"
+#include "hasten/base/detail/export.h"
+#include "hasten/tokenizers/detail/encoding.h"
+#include "hasten/tokenizers/detail/options.h"
 
 namespace hasten {
 

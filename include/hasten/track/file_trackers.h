@@ -14,7 +14,7 @@
 
 #include <memory>
 
-#include "hasten/base/export.h"
+#include "hasten/base/detail/export.h"
 #include "hasten/track/tracker.h"
 
 namespace hasten {

@@ -20,7 +20,7 @@
 #include <memory>
 #include <string>
 
-#include "hasten/base/export.h"
+#include "hasten/base/detail/export.h"
 #include "hasten/track/tracker.h"
 
 namespace hasten {

@@ -18,7 +18,7 @@
 #include <cstdio>
 #include <string>
 
-#include "hasten/base/export.h"
+#include "hasten/base/detail/export.h"
 
 namespace hasten {
 

@@ -26,7 +26,7 @@
 #include <cstdint>
 #include <functional>
 
-#include "hasten/base/export.h"
+#include "hasten/base/detail/export.h"
 #include "hasten/process/group.h"
 
 namespace hasten {

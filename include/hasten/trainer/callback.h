@@ -18,9 +18,9 @@
 #include <string>
 
 #include "hasten/anatomy/report.h"
-#include "hasten/base/export.h"
+#include "hasten/base/detail/export.h"
 #include "hasten/options/training_arguments.h"
-#include "hasten/trainer/trainer_state.h"
+#include "hasten/trainer/detail/trainer_state.h"
 
 namespace hasten {
 

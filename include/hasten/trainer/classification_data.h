@@ -19,7 +19,7 @@
 #include <memory>
 #include <vector>
 
-#include "hasten/base/export.h"
+#include "hasten/base/detail/export.h"
 #include "hasten/trainer/task_data.h"
 
 namespace hasten {

@@ -22,7 +22,7 @@
 
 #include <memory>
 
-#include "hasten/base/export.h"
+#include "hasten/base/detail/export.h"
 #include "hasten/trainer/callback.h"
 #include "hasten/trainer/progress_callback.h"
 

@@ -20,12 +20,12 @@
 #include <string>
 
 #include "hasten/anatomy/report.h"
-#include "hasten/base/export.h"
+#include "hasten/base/detail/export.h"
 #include "hasten/models/pretrained_model.h"
-#include "hasten/options/lora_options.h"
-#include "hasten/options/names.h"
+#include "hasten/options/detail/lora_options.h"
+#include "hasten/options/detail/names.h"
 #include "hasten/options/training_arguments.h"
-#include "hasten/tpu/anatomy/tpu_estimate.h"
+#include "hasten/tpu/anatomy/detail/tpu_estimate.h"
 
 namespace hasten {
 
@@ -63,9 +63,9 @@ struct FittingBatch {
 // Returns the largest batch, up to the batch of the arguments, with which a step needs at most
 // `limit` bytes. Makes a dry run for each batch that it tries; there are about log2(rows) of them.
 HASTEN_API FittingBatch largest_fitting_batch(const EstimateOptions& options, std::int64_t limit);
-// Makes the same steps for a TPU that need not be present (device "tpu:TOPOLOGY",
-// hasten/tpu/machine/tpus.h): the TPU's compiler compiles each program, and none is run. Call it
-// once in a process, after the estimates for other devices. If a program does not compile,
+// Makes the same steps for a TPU that need not be present, with a device such as "tpu:v5e:2x2" (a
+// chip and the size of its network): the TPU's compiler compiles each program, and none is run.
+// Call it once in a process, after the estimates for other devices. If a program does not compile,
 // TpuEstimate::stopped says why. Also throws what DryTpu throws.
 HASTEN_API anatomy::TpuEstimate estimate_for_tpu(const EstimateOptions& options);
 

@@ -26,14 +26,14 @@
 #include <memory>
 #include <vector>
 
-#include "hasten/base/export.h"
+#include "hasten/base/detail/export.h"
 #include "hasten/exported/exported_module.h"
 #include "hasten/metrics/metric.h"
 #include "hasten/options/train_options.h"
 #include "hasten/options/training_arguments.h"
-#include "hasten/prepare/compute_loss.h"
+#include "hasten/prepare/detail/compute_loss.h"
+#include "hasten/trainer/detail/trainer_dataset.h"
 #include "hasten/trainer/task_data.h"
-#include "hasten/trainer/trainer_dataset.h"
 
 namespace hasten {
 

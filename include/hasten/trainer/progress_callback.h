@@ -9,7 +9,7 @@
 
 #include <memory>
 
-#include "hasten/base/export.h"
+#include "hasten/base/detail/export.h"
 #include "hasten/track/progress_bar.h"
 #include "hasten/trainer/callback.h"
 

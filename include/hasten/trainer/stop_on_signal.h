@@ -36,7 +36,7 @@
 #include <csignal>
 #include <vector>
 
-#include "hasten/base/export.h"
+#include "hasten/base/detail/export.h"
 #include "hasten/trainer/callback.h"
 
 namespace hasten {

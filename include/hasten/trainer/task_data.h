@@ -15,11 +15,11 @@
 #include <memory>
 #include <vector>
 
-#include "hasten/base/export.h"
+#include "hasten/base/detail/export.h"
 #include "hasten/metrics/metric.h"
 #include "hasten/models/pretrained_model.h"
 #include "hasten/options/train_options.h"
-#include "hasten/trainer/trainer_dataset.h"
+#include "hasten/trainer/detail/trainer_dataset.h"
 
 namespace hasten {
 

@@ -18,7 +18,7 @@
 #include <memory>
 #include <vector>
 
-#include "hasten/base/export.h"
+#include "hasten/base/detail/export.h"
 #include "hasten/track/tracker.h"
 #include "hasten/trainer/callback.h"
 

@@ -22,9 +22,9 @@
 #include <optional>
 #include <string>
 
-#include "hasten/base/export.h"
+#include "hasten/base/detail/export.h"
+#include "hasten/search/detail/trial_arguments.h"
 #include "hasten/search/search.h"
-#include "hasten/search/trial_arguments.h"
 #include "hasten/trainer/trainer.h"
 
 namespace hasten {

@@ -11,8 +11,8 @@
 //
 // It trains any LibTorch module. A module whose forward() takes a batch and returns a ModelOutput,
 // such as hasten's own models, needs nothing else; for any other module, compute_loss computes the
-// loss of a batch (hasten/prepare/compute_loss.h). Batches may have any type that a loader can
-// return:
+// loss of a batch (hasten/prepare/detail/compute_loss.h). Batches may have any type that a loader
+// can return:
 //
 //   using Batch = std::pair<at::Tensor, at::Tensor>;
 //   Trainer own(net, arguments,
@@ -54,19 +54,19 @@
 #include <vector>
 
 #include "hasten/anatomy/report.h"
-#include "hasten/base/export.h"
+#include "hasten/base/detail/export.h"
 #include "hasten/base/log.h"
-#include "hasten/data/any_batch.h"
+#include "hasten/data/detail/any_batch.h"
 #include "hasten/metrics/classification.h"
 #include "hasten/models/pretrained_model.h"
 #include "hasten/optim/metric_scheduler.h"
 #include "hasten/optim/scheduler.h"
 #include "hasten/options/training_arguments.h"
-#include "hasten/prepare/compute_loss.h"
-#include "hasten/prepare/prepare.h"
+#include "hasten/prepare/detail/compute_loss.h"
+#include "hasten/prepare/detail/prepare.h"
 #include "hasten/trainer/callback.h"
-#include "hasten/trainer/trainer_dataset.h"
-#include "hasten/trainer/trainer_state.h"
+#include "hasten/trainer/detail/trainer_dataset.h"
+#include "hasten/trainer/detail/trainer_state.h"
 
 namespace hasten {
 

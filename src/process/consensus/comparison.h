@@ -17,8 +17,8 @@
 #include <string>
 #include <vector>
 
+#include "hasten/process/detail/same_text.h"
 #include "hasten/process/group.h"
-#include "hasten/process/same_text.h"
 
 namespace hasten {
 

@@ -11,7 +11,6 @@
 #include "device/device.h"
 #include "hasten/base/text.h"
 #include "hasten/launch/worker.h"
-#include "hasten/tpu/machine/installed_tpus.h"
 #include "launch/cores.h"
 #include "launch/job.h"
 #include "launch/rank_variables.h"
@@ -23,6 +22,7 @@
 #include "rendezvous/secure_context.h"
 #include "rendezvous/sockets.h"
 #include "tpu/launch/tpu_variables.h"
+#include "tpu/machine/installed_tpus.h"
 
 namespace hasten {
 namespace {

@@ -1,10 +1,10 @@
-#include "hasten/process/logger.h"
+#include "hasten/process/detail/logger.h"
 
 #include <cstdlib>
 
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
-#include "hasten/options/names.h"
+#include "hasten/options/detail/names.h"
 
 namespace hasten {
 namespace {

@@ -1,4 +1,4 @@
-#include "hasten/process/split.h"
+#include "hasten/process/detail/split.h"
 
 #include <torch/torch.h>
 

@@ -14,9 +14,9 @@
 #include "device/loadable_module.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
-#include "hasten/tpu/machine/tpus.h"
 #include "prepare/placement.h"
 #include "tpu/device/opened_tpu.h"
+#include "tpu/machine/tpus.h"
 #include "tpu/module/dry/dry_tpu.h"
 
 namespace hasten {

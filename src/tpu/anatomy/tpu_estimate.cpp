@@ -1,5 +1,5 @@
 // Reads the estimate of a dry TPU that the module wrote, and shows it as text and JSON.
-#include "hasten/tpu/anatomy/tpu_estimate.h"
+#include "hasten/tpu/anatomy/detail/tpu_estimate.h"
 
 #include <algorithm>
 

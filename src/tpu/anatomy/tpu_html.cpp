@@ -1,6 +1,6 @@
 // Writes the estimate of a dry TPU as one self-contained HTML page.
 #include "base/page.h"
-#include "hasten/tpu/anatomy/tpu_estimate.h"
+#include "hasten/tpu/anatomy/detail/tpu_estimate.h"
 #include "tpu/anatomy/tpu.js.h"
 
 namespace hasten::anatomy {

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "base/internal_api.h"
-#include "hasten/options/environment.h"
+#include "hasten/options/detail/environment.h"
 
 namespace hasten {
 

@@ -5,9 +5,9 @@
 #include "accelerate_file/accelerate_names.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
-#include "hasten/tpu/machine/installed_tpus.h"
 #include "machine/installed_gpus.h"
 #include "options/sources.h"
+#include "tpu/machine/installed_tpus.h"
 
 namespace hasten::config {
 namespace {

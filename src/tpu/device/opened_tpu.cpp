@@ -6,9 +6,9 @@
 
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
-#include "hasten/tpu/machine/installed_tpus.h"
 #include "tpu/device/chip_holder.h"
 #include "tpu/device/tpu_function.h"
+#include "tpu/machine/installed_tpus.h"
 #include "tpu/module/open_tpu.h"
 
 namespace hasten {

@@ -2,9 +2,9 @@
 
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
-#include "hasten/tpu/machine/installed_tpus.h"
 #include "tpu/launch/tpu_slice.h"
 #include "tpu/machine/chip_variables.h"
+#include "tpu/machine/installed_tpus.h"
 
 namespace hasten {
 namespace {

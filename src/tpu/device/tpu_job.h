@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "hasten/launch/worker.h"
-#include "hasten/options/environment.h"
+#include "hasten/options/detail/environment.h"
 
 namespace hasten {
 

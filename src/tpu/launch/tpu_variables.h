@@ -14,7 +14,7 @@
 #include "base/internal_api.h"
 #include "hasten/launch/launcher.h"
 #include "hasten/options/launch_options.h"
-#include "hasten/tpu/machine/installed_tpus.h"
+#include "tpu/machine/installed_tpus.h"
 
 namespace hasten {
 

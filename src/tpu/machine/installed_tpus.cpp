@@ -1,4 +1,4 @@
-#include "hasten/tpu/machine/installed_tpus.h"
+#include "tpu/machine/installed_tpus.h"
 
 #include <algorithm>
 #include <array>

@@ -1,4 +1,4 @@
-#include "hasten/tpu/machine/tpus.h"
+#include "tpu/machine/tpus.h"
 
 #include <algorithm>
 #include <filesystem>

@@ -1,5 +1,5 @@
 // Tests how TPUs are found by PCI devices and by variables.
-#include "hasten/tpu/machine/installed_tpus.h"
+#include "tpu/machine/installed_tpus.h"
 
 #include "hasten/base/files.h"
 #include "unit/options/support.h"

@@ -2,7 +2,7 @@
 #include "tpu/commands/tpu_options.h"
 
 #include "hasten/base/text.h"
-#include "hasten/tpu/machine/installed_tpus.h"
+#include "tpu/machine/installed_tpus.h"
 #include "unit/options/support.h"
 
 namespace core_tpu_options_test {

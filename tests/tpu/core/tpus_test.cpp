@@ -1,5 +1,5 @@
 // Topologies by name, the search for the compiler, and the options that use them.
-#include "hasten/tpu/machine/tpus.h"
+#include "tpu/machine/tpus.h"
 
 #include <doctest/doctest.h>
 

@@ -16,8 +16,8 @@
 #include "hasten/base/files.h"
 #include "hasten/base/text.h"
 #include "hasten/checkpoint/checkpoint_folders.h"
+#include "hasten/checkpoint/detail/training_state.h"
 #include "hasten/checkpoint/manifest.h"
-#include "hasten/checkpoint/training_state.h"
 #include "hasten/formats/safetensors.h"
 #include "hasten/optim/adamw.h"
 

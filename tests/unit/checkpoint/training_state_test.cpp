@@ -1,5 +1,5 @@
 // A saved state loads exactly, and a state that does not fit is refused before anything changes.
-#include "hasten/checkpoint/training_state.h"
+#include "hasten/checkpoint/detail/training_state.h"
 
 #include <doctest/doctest.h>
 #include <torch/torch.h>

@@ -7,7 +7,7 @@
 #include <memory>
 #include <string>
 
-#include "hasten/formats/tensor_dict.h"
+#include "hasten/formats/detail/tensor_dict.h"
 
 namespace data_batch_test {
 

@@ -1,10 +1,10 @@
-#include "hasten/data/pack.h"
+#include "hasten/data/detail/pack.h"
 
 #include <ATen/ATen.h>
 #include <doctest/doctest.h>
 #include <torch/data/example.h>
 
-#include "hasten/formats/tensor_dict.h"
+#include "hasten/formats/detail/tensor_dict.h"
 #include "unit/code_of.h"
 
 namespace data_pack_test {

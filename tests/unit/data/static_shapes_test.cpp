@@ -1,4 +1,4 @@
-#include "hasten/data/static_shapes.h"
+#include "hasten/data/detail/static_shapes.h"
 
 #include <doctest/doctest.h>
 #include <torch/torch.h>

@@ -1,6 +1,6 @@
 // Contradictory configurations are refused, and the error names the key. Valid configurations
 // survive a round trip.
-#include "hasten/models/bert_config.h"
+#include "hasten/models/detail/bert_config.h"
 
 #include <doctest/doctest.h>
 

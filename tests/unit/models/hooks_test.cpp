@@ -7,7 +7,7 @@
 #include <string>
 
 #include "hasten/base/error.h"
-#include "hasten/formats/tensor_dict.h"
+#include "hasten/formats/detail/tensor_dict.h"
 #include "unit/code_of.h"
 
 namespace models_hooks_test {

@@ -1,6 +1,6 @@
 // AdamW8bit and Lion8bit: their states, sparse gradients, checkpoints, other devices, and what they
 // refuse. tests/oracle compares their numbers with the published algorithm.
-#include "hasten/optim/adamw_8bit.h"
+#include "hasten/optim/detail/adamw_8bit.h"
 
 #include <doctest/doctest.h>
 #include <torch/torch.h>
@@ -8,7 +8,7 @@
 #include "anatomy/textbook.h"
 #include "checkpoint/optimizer_state.h"
 #include "hasten/optim/adamw.h"
-#include "hasten/optim/lion_8bit.h"
+#include "hasten/optim/detail/lion_8bit.h"
 #include "optim/quantized_moments.h"
 #include "unit/code_of.h"
 

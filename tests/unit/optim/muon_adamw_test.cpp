@@ -1,5 +1,5 @@
 // Compares MuonAdamW with the two optimizers that it combines.
-#include "hasten/optim/muon_adamw.h"
+#include "hasten/optim/detail/muon_adamw.h"
 
 #include <doctest/doctest.h>
 #include <torch/torch.h>
@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "hasten/base/error.h"
-#include "hasten/optim/muon.h"
+#include "hasten/optim/detail/muon.h"
 
 namespace optim_muon_adamw_test {
 

@@ -1,5 +1,5 @@
 // A step of AdamW that a graph repeats gives the same bits as an ordinary step.
-#include "hasten/optim/repeated_step.h"
+#include "hasten/optim/detail/repeated_step.h"
 
 #include <doctest/doctest.h>
 #include <torch/torch.h>

@@ -8,13 +8,13 @@
 
 #include "checkpoint/optimizer_state.h"
 #include "hasten/base/error.h"
-#include "hasten/optim/adafactor.h"
-#include "hasten/optim/adamw_8bit.h"
-#include "hasten/optim/ademamix.h"
-#include "hasten/optim/lion.h"
-#include "hasten/optim/muon.h"
-#include "hasten/optim/nadam.h"
-#include "hasten/optim/schedule_free.h"
+#include "hasten/optim/detail/adafactor.h"
+#include "hasten/optim/detail/adamw_8bit.h"
+#include "hasten/optim/detail/ademamix.h"
+#include "hasten/optim/detail/lion.h"
+#include "hasten/optim/detail/muon.h"
+#include "hasten/optim/detail/nadam.h"
+#include "hasten/optim/detail/schedule_free.h"
 
 namespace stateful_optimizer_test {
 

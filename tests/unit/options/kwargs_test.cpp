@@ -1,4 +1,4 @@
-#include "hasten/options/kwargs.h"
+#include "hasten/options/detail/kwargs.h"
 
 #include "unit/options/support.h"
 

@@ -6,7 +6,7 @@
 #include <thread>
 #include <vector>
 
-#include "hasten/prepare/precision.h"
+#include "hasten/prepare/detail/precision.h"
 
 using namespace hasten;
 

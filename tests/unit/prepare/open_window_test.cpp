@@ -14,7 +14,7 @@
 #include "hasten/accelerator.h"
 #include "hasten/base/files.h"
 #include "hasten/base/text.h"
-#include "hasten/checkpoint/training_state.h"
+#include "hasten/checkpoint/detail/training_state.h"
 #include "hasten/data/column_dataset.h"
 #include "hasten/data/loader.h"
 #include "hasten/formats/module_weights.h"

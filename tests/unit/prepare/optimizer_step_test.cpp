@@ -10,12 +10,12 @@
 
 #include "hasten/accelerator.h"
 #include "hasten/anatomy/dry_run.h"
-#include "hasten/optim/adafactor.h"
 #include "hasten/optim/adamw.h"
-#include "hasten/optim/adamw_8bit.h"
-#include "hasten/optim/lamb.h"
-#include "hasten/optim/lion_8bit.h"
-#include "hasten/optim/nadam.h"
+#include "hasten/optim/detail/adafactor.h"
+#include "hasten/optim/detail/adamw_8bit.h"
+#include "hasten/optim/detail/lamb.h"
+#include "hasten/optim/detail/lion_8bit.h"
+#include "hasten/optim/detail/nadam.h"
 #include "prepare/accelerator_state.h"
 #include "unit/code_of.h"
 

@@ -13,7 +13,7 @@
 #include "hasten/data/loader.h"
 #include "hasten/formats/safetensors.h"
 #include "hasten/optim/adamw.h"
-#include "hasten/optim/lion.h"
+#include "hasten/optim/detail/lion.h"
 #include "hasten/optim/metric_scheduler.h"
 #include "unit/code_of.h"
 #include "unit/prepare/save_state_loop.h"

@@ -1,7 +1,7 @@
 // A TrainingStep computes what an ordinary loop computes, bit for bit, with and without graphs. The
 // device repeats operators on the CPU with the recorded tensors and numbers
 // (unit/device/operator_graphs.h).
-#include "hasten/prepare/training_step.h"
+#include "hasten/prepare/detail/training_step.h"
 
 #include <doctest/doctest.h>
 #include <torch/torch.h>

@@ -1,4 +1,4 @@
-#include "hasten/process/logger.h"
+#include "hasten/process/detail/logger.h"
 
 #include <doctest/doctest.h>
 

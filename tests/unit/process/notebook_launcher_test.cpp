@@ -20,7 +20,7 @@
 #include "hasten/accelerator.h"
 #include "hasten/base/files.h"
 #include "hasten/process/group.h"
-#include "hasten/tpu/machine/installed_tpus.h"
+#include "tpu/machine/installed_tpus.h"
 #include "unit/code_of.h"
 
 namespace process_notebook_launcher_test {

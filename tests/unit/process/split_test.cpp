@@ -1,5 +1,5 @@
 // The parts of a list: every entry once, in order, as Accelerate divides them.
-#include "hasten/process/split.h"
+#include "hasten/process/detail/split.h"
 
 #include <doctest/doctest.h>
 #include <torch/torch.h>

@@ -1,7 +1,7 @@
 #include <doctest/doctest.h>
 
 #include "hasten/base/error.h"
-#include "hasten/tokenizers/encoding.h"
+#include "hasten/tokenizers/detail/encoding.h"
 
 namespace tokenizers_padding_test {
 

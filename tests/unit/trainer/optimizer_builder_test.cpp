@@ -8,10 +8,10 @@
 #include <set>
 
 #include "checkpoint/optimizer_state.h"
-#include "hasten/optim/adamw_8bit.h"
-#include "hasten/optim/ademamix.h"
-#include "hasten/optim/muon_adamw.h"
-#include "hasten/optim/schedule_free.h"
+#include "hasten/optim/detail/adamw_8bit.h"
+#include "hasten/optim/detail/ademamix.h"
+#include "hasten/optim/detail/muon_adamw.h"
+#include "hasten/optim/detail/schedule_free.h"
 #include "unit/trainer/tiny.h"
 
 namespace trainer_optimizer_builder_test {

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "hasten/base/error.h"
-#include "hasten/search/trial_arguments.h"
+#include "hasten/search/detail/trial_arguments.h"
 #include "unit/code_of.h"
 #include "unit/scoped_environment.h"
 #include "unit/trainer/tiny.h"

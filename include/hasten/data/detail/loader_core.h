@@ -8,11 +8,11 @@
 #include <optional>
 #include <span>
 
-#include "hasten/base/export.h"
-#include "hasten/data/batch_info.h"
+#include "hasten/base/detail/export.h"
 #include "hasten/data/context.h"
-#include "hasten/data/loader_options.h"
-#include "hasten/data/loader_sharding.h"
+#include "hasten/data/detail/batch_info.h"
+#include "hasten/data/detail/loader_options.h"
+#include "hasten/data/detail/loader_sharding.h"
 
 namespace hasten::detail {
 
@@ -41,8 +41,8 @@ class HASTEN_API BatchSource {
   // begins with row `step_start` of the epoch.
   virtual ErasedBatch make_from_read_rows(std::int64_t first, std::int64_t rows,
                                           std::int64_t step_start, const BatchContext& context) = 0;
-  // Converts a batch to bytes and back (hasten/data/pack.h); is_packable() is true if its type
-  // allows that.
+  // Converts a batch to bytes and back (hasten/data/detail/pack.h); is_packable() is true if its
+  // type allows that.
   virtual bool is_packable() const = 0;
   virtual at::Tensor to_bytes(const ErasedBatch& batch) const = 0;
   virtual ErasedBatch from_bytes(const at::Tensor& bytes) const = 0;

@@ -13,8 +13,8 @@
 #include "hasten/data/collator.h"
 #include "hasten/data/dataset.h"
 #include "hasten/data/detail/loader_core.h"
-#include "hasten/data/pack.h"
-#include "hasten/data/torch_dataset.h"
+#include "hasten/data/detail/pack.h"
+#include "hasten/data/detail/torch_dataset.h"
 
 namespace hasten::detail {
 

@@ -1,6 +1,6 @@
 // File: hasten/prepare/detail/loader_position.h
 // The position of a prepared loader, which a checkpoint keeps. Part of
-// hasten/prepare/prepared_loader.h.
+// hasten/prepare/detail/prepared_loader.h.
 //
 // hasten's loaders report their position. Any other loader is read again from the start of the pass
 // to the next batch, with the random numbers that the pass started with.
@@ -13,8 +13,8 @@
 #include <memory>
 #include <utility>
 
-#include "hasten/base/export.h"
-#include "hasten/data/loader_options.h"
+#include "hasten/base/detail/export.h"
+#include "hasten/data/detail/loader_options.h"
 
 namespace hasten::detail {
 

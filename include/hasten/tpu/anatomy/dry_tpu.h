@@ -24,16 +24,17 @@
 #include <memory>
 #include <string>
 
-#include "hasten/base/export.h"
+#include "hasten/base/detail/export.h"
 #include "hasten/prepare/detail/step_observer.h"
-#include "hasten/tpu/anatomy/tpu_estimate.h"
+#include "hasten/tpu/anatomy/detail/tpu_estimate.h"
 
 namespace hasten {
 
 class HASTEN_API DryTpu {
  public:
-  // `compiler` is the path of libtpu.so. If empty: HASTEN_DRY_TPU_COMPILER, or else find_libtpu()
-  // (hasten/tpu/machine/tpus.h), which also looks in LibTorch's own folder of packages.
+  // `compiler` is the path of libtpu.so. If empty: HASTEN_DRY_TPU_COMPILER, HASTEN_LIBTPU, or else
+  // the file in the Python package libtpu, in VIRTUAL_ENV, PYTHONPATH or LibTorch's own folder of
+  // packages.
   explicit DryTpu(const std::string& topology, const std::string& compiler = "");
   DryTpu(const DryTpu&) = delete;
   DryTpu& operator=(const DryTpu&) = delete;

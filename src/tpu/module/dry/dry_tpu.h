@@ -15,7 +15,7 @@
 #include <string>
 
 #include "base/internal_api.h"
-#include "hasten/tpu/machine/tpus.h"
+#include "tpu/machine/tpus.h"
 
 namespace hasten {
 
