@@ -146,7 +146,7 @@ SlurmScript slurm_script(const LaunchConfiguration& run, const std::string& hast
   for (const config::ResolvedValue& value : run.values) {
     if (is_set_by_script(value.name) || is_implied(value)) continue;
     script.options.push_back("--" + value.name);
-    script.options.push_back(config::flag_word(value.value));
+    script.options.push_back(config::to_argument(value.value));
   }
   return script;
 }

@@ -8,8 +8,8 @@
 namespace hasten::config {
 namespace {
 
-bool contains(const std::vector<std::string>& words, const std::string& word) {
-  return std::find(words.begin(), words.end(), word) != words.end();
+bool contains(const std::vector<std::string>& texts, const std::string& text) {
+  return std::find(texts.begin(), texts.end(), text) != texts.end();
 }
 
 std::string canonical(std::string_view name) {
@@ -50,10 +50,10 @@ std::string to_text(const Origin& origin) {
 
 bool Option::is_in_limits() const {
   const Value value = get();
-  if (const auto* words = std::get_if<std::vector<std::string>>(&value);
-      words && !choices.empty()) {
-    return std::all_of(words->begin(), words->end(),
-                       [&](const auto& word) { return contains(choices, word); });
+  if (const auto* items = std::get_if<std::vector<std::string>>(&value);
+      items && !choices.empty()) {
+    return std::all_of(items->begin(), items->end(),
+                       [&](const auto& item) { return contains(choices, item); });
   }
   const auto number = number_in(value);
   if (!number) return true;
@@ -107,25 +107,25 @@ Option& Option::below(double value) {
   return at_most(value);
 }
 
-Option& Option::one_of(std::vector<std::string> words) {
-  choices = std::move(words);
+Option& Option::one_of(std::vector<std::string> values) {
+  choices = std::move(values);
   return *this;
 }
 
-Option& Option::refused_choices(const std::vector<std::string>& words, const std::string& hint) {
-  for (const std::string& word : words) choices_refused.emplace_back(word, hint);
+Option& Option::refused_choices(const std::vector<std::string>& values, const std::string& hint) {
+  for (const std::string& value : values) choices_refused.emplace_back(value, hint);
   return *this;
 }
 
-Option& Option::unimplemented_choices(std::vector<std::string> words, std::string hint) {
-  choices_unimplemented = std::move(words);
+Option& Option::unimplemented_choices(std::vector<std::string> values, std::string hint) {
+  choices_unimplemented = std::move(values);
   unimplemented_hint = std::move(hint);
-  std::erase_if(choices, [&](const auto& word) { return contains(choices_unimplemented, word); });
+  std::erase_if(choices, [&](const auto& value) { return contains(choices_unimplemented, value); });
   return *this;
 }
 
-Option& Option::alias(std::string word, std::string means) {
-  aliases.emplace_back(std::move(word), std::move(means));
+Option& Option::alias(std::string text, std::string means) {
+  aliases.emplace_back(std::move(text), std::move(means));
   return *this;
 }
 

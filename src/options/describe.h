@@ -76,13 +76,13 @@ struct Option {
   std::string help;
   Kind kind = Kind::text;
   std::vector<std::string> choices;                // For a choice, and for a list of choices.
-  std::vector<std::string> choices_unimplemented;  // Known words that are not supported yet.
-  // Known words that are not supported, each with the word to use instead.
+  std::vector<std::string> choices_unimplemented;  // Known values that are not supported yet.
+  // Known values that are not supported, each with the value to use instead.
   std::vector<std::pair<std::string, std::string>> choices_refused;
-  // The words to use instead of choices_unimplemented. If empty, the message lists the supported
+  // The values to use instead of choices_unimplemented. If empty, the message lists the supported
   // values.
   std::string unimplemented_hint;
-  // Other words for a choice, as {word, choice}: {"true", "all"}.
+  // Other texts for a choice, as {text, choice}: {"true", "all"}.
   std::vector<std::pair<std::string, std::string>> aliases;
   std::vector<FormerName> former_names;
   Limits limits;
@@ -101,7 +101,7 @@ struct Option {
 
   bool is_default() const { return get() == default_value; }
   // Returns true if the value is allowed: a number must be finite and within the limits, and every
-  // word of a list must be one of the choices.
+  // item of a list must be one of the choices.
   bool is_in_limits() const;
   // The allowed values, for messages: "a number above 0", "true or false", "one of no, steps,
   // epoch".
@@ -112,12 +112,12 @@ struct Option {
   Option& above(double value);
   Option& at_most(double value);
   Option& below(double value);
-  Option& one_of(std::vector<std::string> words);
-  // Sets choices_unimplemented, and removes these words from the choices.
-  Option& unimplemented_choices(std::vector<std::string> words, std::string hint = "");
+  Option& one_of(std::vector<std::string> values);
+  // Sets choices_unimplemented, and removes these values from the choices.
+  Option& unimplemented_choices(std::vector<std::string> values, std::string hint = "");
   // Adds to choices_refused.
-  Option& refused_choices(const std::vector<std::string>& words, const std::string& hint);
-  Option& alias(std::string word, std::string means);
+  Option& refused_choices(const std::vector<std::string>& values, const std::string& hint);
+  Option& alias(std::string text, std::string means);
   // For a list of texts that may contain commas, such as commands of a shell.
   Option& keep_commas();
   Option& former_name(std::string former, std::optional<double> below = std::nullopt);
@@ -157,12 +157,12 @@ bool assign(AnyText& to, const Value& from);
 template <class Enum>
 requires std::is_enum_v<Enum>
 bool assign(Enum& to, const Value& from) {
-  const auto* word = std::get_if<std::string>(&from);
-  const auto found = word ? from_name<Enum>(*word) : std::nullopt;
+  const auto* name = std::get_if<std::string>(&from);
+  const auto found = name ? from_name<Enum>(*name) : std::nullopt;
   if (found) to = *found;
   return found.has_value();
 }
-// Returns true for the words "none" and "null", which unset an optional number, flag or choice.
+// Returns true for the texts "none" and "null", which unset an optional number, flag or choice.
 bool means_unset(const Value& from);
 template <class T>
 bool assign(std::optional<T>& to, const Value& from) {

@@ -10,14 +10,17 @@
 namespace hasten::config {
 namespace {
 
-bool is_flag(std::string_view word) { return starts_with(word, "--") && word.size() > 2; }
+bool is_flag(std::string_view argument) {
+  return starts_with(argument, "--") && argument.size() > 2;
+}
 
-// Returns true if a flag takes the word after it as its value. A boolean flag may stand alone. It
-// takes only a truth value or, if its option may be unset, "none". A flag without an option (null),
-// such as --no_bf16, is read like a boolean flag, so that a value after it is an error.
-bool takes_word(const Option* option, const std::string& word) {
+// Returns true if a flag takes the argument after it as its value. A boolean flag may stand alone.
+// It takes only a truth value or, if its option may be unset, "none". A flag without an option
+// (null), such as --no_bf16, is read like a boolean flag, so that a value after it is an error.
+bool takes_as_value(const Option* option, const std::string& argument) {
   if (option != nullptr && option->kind != Kind::boolean) return true;
-  return parse_bool(word) || (option != nullptr && option->optional && detail::means_unset(word));
+  return parse_bool(argument) ||
+         (option != nullptr && option->optional && detail::means_unset(argument));
 }
 
 // The parts of `--name` or `--name=value`.
@@ -26,33 +29,34 @@ struct Flag {
   std::optional<std::string> value;
 };
 
-Flag split_flag(std::string_view word) {
-  word.remove_prefix(2);
-  const auto equals = word.find('=');
-  Flag flag{.name = std::string(word.substr(0, equals)), .value = std::nullopt};
+Flag split_flag(std::string_view argument) {
+  argument.remove_prefix(2);
+  const auto equals = argument.find('=');
+  Flag flag{.name = std::string(argument.substr(0, equals)), .value = std::nullopt};
   std::replace(flag.name.begin(), flag.name.end(), '-', '_');
-  if (equals != std::string_view::npos) flag.value = std::string(word.substr(equals + 1));
+  if (equals != std::string_view::npos) flag.value = std::string(argument.substr(equals + 1));
   return flag;
 }
 
-[[noreturn]] void throw_unexpected(const std::string& word) {
-  const bool file = ends_with(word, ".yaml") || ends_with(word, ".yml") || ends_with(word, ".json");
+[[noreturn]] void throw_unexpected(const std::string& argument) {
+  const bool file =
+      ends_with(argument, ".yaml") || ends_with(argument, ".yml") || ends_with(argument, ".json");
   throw ConfigError("config.unexpected-argument",
-                    {.what = "unexpected argument '" + word + "'",
-                     .hint = file ? "name a configuration file with --config_file " + word
+                    {.what = "unexpected argument '" + argument + "'",
+                     .hint = file ? "name a configuration file with --config_file " + argument
                                   : "write every option as --name value"});
 }
 
 class FlagReader {
  public:
-  FlagReader(const OptionTable& table, const std::vector<std::string>& words)
-      : table_(table), words_(words) {}
+  FlagReader(const OptionTable& table, const std::vector<std::string>& arguments)
+      : table_(table), arguments_(arguments) {}
 
   std::vector<Assignment> read() {
-    while (at_ < words_.size()) {
-      const std::string word = words_[at_++];
-      if (!is_flag(word)) throw_unexpected(word);
-      read_one(split_flag(word));
+    while (at_ < arguments_.size()) {
+      const std::string argument = arguments_[at_++];
+      if (!is_flag(argument)) throw_unexpected(argument);
+      read_one(split_flag(argument));
     }
     return std::move(assignments_);
   }
@@ -65,7 +69,7 @@ class FlagReader {
     if (flag.value) return add(flag.name, *flag.value);
     switch (option->kind) {
       case Kind::boolean:
-        return add(flag.name, next_is_boolean(*option) ? words_[at_++] : std::string("true"));
+        return add(flag.name, next_is_boolean(*option) ? arguments_[at_++] : std::string("true"));
       case Kind::list:
         if (option->keeps_commas) return append(flag.name, next_items(*option, flag.name));
         return add(flag.name, next_items(*option, flag.name));
@@ -102,16 +106,16 @@ class FlagReader {
   }
 
   bool next_is_boolean(const Option& option) const {
-    return at_ < words_.size() && takes_word(&option, words_[at_]);
+    return at_ < arguments_.size() && takes_as_value(&option, arguments_[at_]);
   }
-  bool next_is_value() const { return at_ < words_.size() && !is_flag(words_[at_]); }
+  bool next_is_value() const { return at_ < arguments_.size() && !is_flag(arguments_[at_]); }
 
   std::string next(const Option& option, const std::string& name) {
     if (!next_is_value()) {
       throw ConfigError("config.missing-value",
                         {.what = "--" + name + " has no value", .expected = option.expected()});
     }
-    return words_[at_++];
+    return arguments_[at_++];
   }
 
   std::vector<std::string> next_items(const Option& option, const std::string& name) {
@@ -144,7 +148,7 @@ class FlagReader {
   }
 
   const OptionTable& table_;
-  const std::vector<std::string>& words_;
+  const std::vector<std::string>& arguments_;
   std::size_t at_ = 0;
   std::vector<Assignment> assignments_;
 };
@@ -158,28 +162,30 @@ Assignment as_flag(const std::string& name, Value value) {
           .places = {}};
 }
 
-bool asks_for_help(const std::vector<std::string>& words) {
-  return std::any_of(words.begin(), words.end(),
-                     [](const std::string& word) { return word == "--help" || word == "-h"; });
+bool asks_for_help(const std::vector<std::string>& arguments) {
+  return std::any_of(arguments.begin(), arguments.end(), [](const std::string& argument) {
+    return argument == "--help" || argument == "-h";
+  });
 }
 
-std::size_t operand_index(const OptionTable& table, const std::vector<std::string>& words) {
+std::size_t operand_index(const OptionTable& table, const std::vector<std::string>& arguments) {
   std::size_t at = 0;
-  while (at < words.size()) {
-    const std::string& word = words[at];
-    if (word == "--") return at + 1;
-    if (!starts_with(word, "-")) return at;
+  while (at < arguments.size()) {
+    const std::string& argument = arguments[at];
+    if (argument == "--") return at + 1;
+    if (!starts_with(argument, "-")) return at;
     ++at;
-    if (at == words.size() || word.find('=') != word.npos) continue;
-    const std::string name = word.substr(std::min(word.find_first_not_of('-'), word.size()));
-    if (takes_word(table.find(name), words[at])) ++at;
+    if (at == arguments.size() || argument.find('=') != argument.npos) continue;
+    const std::string name =
+        argument.substr(std::min(argument.find_first_not_of('-'), argument.size()));
+    if (takes_as_value(table.find(name), arguments[at])) ++at;
   }
   return at;
 }
 
 std::vector<Assignment> read_flags(const OptionTable& table,
-                                   const std::vector<std::string>& words) {
-  return FlagReader(table, words).read();
+                                   const std::vector<std::string>& arguments) {
+  return FlagReader(table, arguments).read();
 }
 
 }  // namespace hasten::config

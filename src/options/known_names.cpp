@@ -8,7 +8,7 @@ namespace {
 
 using ArgumentDescriber = Describer<TrainingArguments>;
 using OptionalFlag = std::optional<bool>;
-using Words = std::vector<std::string>;
+using Texts = std::vector<std::string>;
 
 constexpr std::string_view kTrackers =
     "azure_ml clearml codecarbon comet_ml dagshub dvclive flyte neptune swanlab trackio "
@@ -34,7 +34,7 @@ void describe_refused_names(ArgumentDescriber& d) {
   d.refused<AnyText>(
       "optim_target_modules",
       "only GaLore and APOLLO use it; adafactor keeps almost no state of any module");
-  d.refused<Words>("include_for_metrics",
+  d.refused<Texts>("include_for_metrics",
                    "metrics receive predictions and labels; override Trainer::prediction_step to "
                    "compute from the inputs");
   d.refused<AnyText>("debug", "use stop_on_nonfinite_loss to end a run at its first bad loss");

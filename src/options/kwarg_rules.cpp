@@ -61,7 +61,7 @@ std::vector<std::string> keys_of(const std::vector<KwargRule>& rules, std::strin
 }
 
 std::string expected_by(const KwargRule& rule) {
-  if (!rule.words.empty()) return "one of " + join(rule.words, ", ");
+  if (!rule.choices.empty()) return "one of " + join(rule.choices, ", ");
   if (rule.below) {
     return str("a number in ", rule.above ? '(' : '[', rule.least, ", ", *rule.below, ')');
   }
@@ -71,8 +71,9 @@ std::string expected_by(const KwargRule& rule) {
 
 bool allowed(const KwargRule& rule, const KwargValue& value) {
   if (rule.is_text) return true;
-  if (!rule.words.empty()) {
-    return std::find(rule.words.begin(), rule.words.end(), lower(value.text())) != rule.words.end();
+  if (!rule.choices.empty()) {
+    return std::find(rule.choices.begin(), rule.choices.end(), lower(value.text())) !=
+           rule.choices.end();
   }
   if (!value.is_number() || value.number() < rule.least) return false;
   if (rule.above && value.number() == rule.least) return false;
@@ -341,8 +342,8 @@ const std::vector<KwargRule>& recomputation_rules() {
 // Returns the rules of the keys of the Hugging Face Trainer's AcceleratorConfig.
 const std::vector<KwargRule>& sharing_rules() {
   const auto rule = [](std::string_view name, std::string_view default_text, std::string_view help,
-                       const std::vector<std::string>& words) {
-    return KwargRule{"accelerator_config", name, default_text, help, 0, false, words};
+                       const std::vector<std::string>& choices) {
+    return KwargRule{"accelerator_config", name, default_text, help, 0, false, choices};
   };
   static const std::vector<KwargRule> rules = {
       rule("split_batches", "false",

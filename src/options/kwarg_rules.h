@@ -24,12 +24,12 @@ struct KwargRule {
   std::string_view name;
   std::string_view default_text;  // "required", or the value that applies without the key
   std::string_view help;
-  double least = 0;                  // a number's lower limit, inclusive
-  bool whole = false;                // the number must be whole
-  std::vector<std::string> words{};  // if not empty, the value is one of these and not a number
-  std::optional<double> below{};     // a number's upper limit, exclusive
-  bool above = false;                // a number's lower limit is exclusive
-  bool is_text = false;              // any text
+  double least = 0;                    // a number's lower limit, inclusive
+  bool whole = false;                  // the number must be whole
+  std::vector<std::string> choices{};  // if not empty, the value is one of these and not a number
+  std::optional<double> below{};       // a number's upper limit, exclusive
+  bool above = false;                  // a number's lower limit is exclusive
+  bool is_text = false;                // any text
 };
 HASTEN_INTERNAL_API const std::vector<KwargRule>& schedule_rules();
 const std::vector<KwargRule>& optimizer_rules();

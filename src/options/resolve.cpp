@@ -126,30 +126,30 @@ EffectiveAssignments find_effective_assignments(
                            .hint = did_you_mean(near)});
 }
 
-// Throws ConfigError for words that are known but not supported yet.
+// Throws ConfigError for values that are known but not supported yet.
 void check_choice(const Option& option, const Assignment& assignment) {
-  std::vector<std::string> words;
-  if (const auto* text = std::get_if<std::string>(&assignment.value)) words = {*text};
-  if (const auto* list = std::get_if<std::vector<std::string>>(&assignment.value)) words = *list;
-  for (const std::string& word : words) {
+  std::vector<std::string> values;
+  if (const auto* text = std::get_if<std::string>(&assignment.value)) values = {*text};
+  if (const auto* list = std::get_if<std::vector<std::string>>(&assignment.value)) values = *list;
+  for (const std::string& value : values) {
     for (const std::string& later : option.choices_unimplemented) {
-      if (word != later) continue;
-      throw_not_supported(key_with_location(assignment.origin, assignment.key) + " " + word,
+      if (value != later) continue;
+      throw_not_supported(key_with_location(assignment.origin, assignment.key) + " " + value,
                           option.unimplemented_hint.empty()
                               ? "supported values are " + join(option.choices, ", ")
                               : option.unimplemented_hint);
     }
     for (const auto& [refused, hint] : option.choices_refused) {
-      if (word == refused)
-        throw_refused(key_with_location(assignment.origin, assignment.key) + " " + word, hint);
+      if (value == refused)
+        throw_refused(key_with_location(assignment.origin, assignment.key) + " " + value, hint);
     }
   }
 }
 
 Value apply_alias(const Option& option, const Value& value) {
   const auto* text = std::get_if<std::string>(&value);
-  for (const auto& [word, means] : option.aliases) {
-    if (text && lower(*text) == word) return means;
+  for (const auto& [other, means] : option.aliases) {
+    if (text && lower(*text) == other) return means;
   }
   return value;
 }

@@ -8,7 +8,7 @@
 //   config::resolve(table,
 //                   {config::read_file("run.yaml"),
 //                    config::read_environment(table, environment, {}, notices),
-//                    config::read_flags(table, words)},
+//                    config::read_flags(table, arguments)},
 //                   notices);
 //   for (const config::Option& option : table.options())
 //     std::cout << option.name << ": " << config::to_text(option.get()) << '\n';
@@ -46,15 +46,16 @@ Assignment as_flag(const std::string& name, Value value);
 
 // Parses flags: `--name value`, `--name=value`, `--name a b c` for lists, `--flag`, `--flag false`,
 // `--no_flag`. '-' and '_' are equal in names. If a flag is repeated, the last one counts.
-std::vector<Assignment> read_flags(const OptionTable& table, const std::vector<std::string>& words);
+std::vector<Assignment> read_flags(const OptionTable& table,
+                                   const std::vector<std::string>& arguments);
 
-// True if --help or -h is among the words. It takes precedence over everything else on a line, even
-// over errors.
-bool asks_for_help(const std::vector<std::string>& words);
+// True if --help or -h is among the arguments. It takes precedence over everything else on a line,
+// even over errors.
+bool asks_for_help(const std::vector<std::string>& arguments);
 
-// The position of the first operand, such as a program: the first word that is neither an option
-// nor an option's value, or the word after "--". words.size() if there is none.
-std::size_t operand_index(const OptionTable& table, const std::vector<std::string>& words);
+// The position of the first operand, such as a program: the first argument that is neither an
+// option nor an option's value, or the argument after "--". arguments.size() if there is none.
+std::size_t operand_index(const OptionTable& table, const std::vector<std::string>& arguments);
 
 // Returns the text of a configuration file. Throws ConfigError "config.file-too-large" if it
 // exceeds 128 KiB, and IoError "io.cannot-read".

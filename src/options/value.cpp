@@ -102,7 +102,7 @@ std::string to_text(const Value& value) {
   return text.empty() ? "unset" : text;
 }
 
-std::string flag_word(const Value& value) {
+std::string to_argument(const Value& value) {
   return std::holds_alternative<std::monostate>(value) ? "none" : plain_text(value);
 }
 

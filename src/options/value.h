@@ -7,7 +7,7 @@
 //   yaml_scalar("bert-base");     // bert-base
 //   yaml_scalar("no");            // 'no', which YAML 1.1 would read as false
 //   yaml_scalar("1e-3");          // '1e-3', which YAML 1.2 would read as a number
-//   flag_word(Value{});           // none
+//   to_argument(Value{});         // none
 //
 // Throws only if memory runs out. Thread rule: pure functions.
 #pragma once
@@ -30,9 +30,9 @@ std::optional<std::int64_t> parse_integer(std::string_view text);
 // Accepts finite decimal numbers. Returns nullopt for inf, nan and numbers that overflow.
 std::optional<double> parse_finite(std::string_view text);
 
-// Returns the word after a flag that is read back as this value: "none" for an unset value, and an
-// empty word for an empty text, list or map.
-std::string flag_word(const Value& value);
+// Returns the argument after a flag that is read back as this value: "none" for an unset value, and
+// an empty argument for an empty text, list or map.
+std::string to_argument(const Value& value);
 
 // Returns the text as a YAML scalar. It is in quotes if YAML could read it as something else: a
 // word such as no or null, a number, a date, or a text with characters that have a meaning in YAML.

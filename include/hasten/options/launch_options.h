@@ -148,10 +148,10 @@ struct LaunchConfiguration {
 
 HASTEN_API void describe(config::OptionTable& table, LaunchOptions& options);
 
-// Parses the words after `launch`: options, then the program with its arguments. From weakest to
-// strongest: files, torchrun's variables (PET_NNODES, ...), HASTEN_ variables, flags. If no file is
-// named, the one that config::find_default_file() finds in `environment` is read.
-HASTEN_API LaunchConfiguration parse_launch(const std::vector<std::string>& words,
+// Parses the arguments after `launch`: options, then the program with its arguments. From weakest
+// to strongest: files, torchrun's variables (PET_NNODES, ...), HASTEN_ variables, flags. If no file
+// is named, the one that config::find_default_file() finds in `environment` is read.
+HASTEN_API LaunchConfiguration parse_launch(const std::vector<std::string>& arguments,
                                             const config::Environment& environment);
 HASTEN_API std::string launch_help(int width);
 

@@ -115,8 +115,8 @@ struct TrainConfiguration {
   std::vector<config::ResolvedValue> values;  // Options, then arguments, in the order of the help.
 };
 
-// Parses the words after `train`.
-HASTEN_API TrainConfiguration parse_train(const std::vector<std::string>& words,
+// Parses the arguments after `train`.
+HASTEN_API TrainConfiguration parse_train(const std::vector<std::string>& arguments,
                                           const config::Environment& environment);
 
 // Throws ConfigError if an option is missing, out of range, or contradicts another one.
