@@ -45,10 +45,10 @@ def check(holds, what):
     failures += not holds
 
 
-def hasten(*words, answers=""):
+def hasten(*arguments, answers=""):
     environment = {name: value for name, value in os.environ.items() if not name.startswith("HASTEN_")}
     environment.update(HOME=str(FOLDER), TPU_LIBRARY_PATH="/a/plugin.so")  # a dry run looks for TPUs
-    return subprocess.run([HASTEN, *map(str, words)], input=answers, text=True, capture_output=True, env=environment)
+    return subprocess.run([HASTEN, *map(str, arguments)], input=answers, text=True, capture_output=True, env=environment)
 
 
 def load_with_accelerate(*files):

@@ -26,14 +26,14 @@ def check(holds, what):
 class Session(PseudoTerminal):
     """A `hasten config` in a pseudo terminal."""
 
-    def __init__(self, *words):
+    def __init__(self, *arguments):
         self.status = None
 
         def exec_hasten():
             os.environ.update(HOME=str(FOLDER))
             for name in [n for n in os.environ if n.startswith("HASTEN_")] + ["XDG_CACHE_HOME", "HF_HOME"]:
                 os.environ.pop(name, None)
-            os.execv(HASTEN, [HASTEN, "config", *words])
+            os.execv(HASTEN, [HASTEN, "config", *arguments])
 
         super().__init__(exec_hasten)
 

@@ -31,7 +31,7 @@ def check(holds, what):
     failures += not holds
 
 
-def words(*more):
+def train_command(*more):
     return ["train", "--dashboard", "--use_cpu", "--model", str(MODEL), "--data", "rows.safetensors", "--output_dir", "out", "--overwrite_output_dir",
             "--per_device_train_batch_size", "4", "--max_steps", "1000000", "--logging_steps", "5", "--save_steps", "900000",
             "--eval_data", "rows.safetensors", *more]
@@ -101,7 +101,7 @@ class Session(PseudoTerminal):
 
 
 def check_keys():
-    session = Session(words())
+    session = Session(train_command())
     session.expect(re.escape(ENTER))
     for pattern in ("step ", "loss of each step", "model_weights ", "rank 0: ", "[\u2801-\u28ff]", " left", " evaluate"):
         session.read_to = 0
@@ -123,7 +123,7 @@ def check_keys():
 
 
 def check_size():
-    session = Session(words())
+    session = Session(train_command())
     session.expect("loss of each step")
     session.resize(40, 100)
     session.expect(r"\x1b\[40(;1)?[Hd]")
@@ -139,7 +139,7 @@ def check_size():
 
 
 def check_without_unicode():
-    session = Session(words(), LC_ALL="C")
+    session = Session(train_command(), LC_ALL="C")
     session.expect("loss of each step")
     session.press("q")
     code, restored = session.end()
@@ -148,7 +148,7 @@ def check_without_unicode():
 
 
 def check_signal(number, expected, what):
-    session = Session(words())
+    session = Session(train_command())
     session.expect("loss of each step")
     os.kill(session.process, number)
     code, restored = session.end()
@@ -156,7 +156,7 @@ def check_signal(number, expected, what):
 
 
 def check_interruption():
-    session = Session(words())
+    session = Session(train_command())
     session.expect("loss of each step")
     session.press("\x03")
     code, restored = session.end()
@@ -165,7 +165,7 @@ def check_interruption():
 
 
 def check_error():
-    session = Session(words())
+    session = Session(train_command())
     session.expect("loss of each step")
     shutil.rmtree(FOLDER / "out", ignore_errors=True)
     (FOLDER / "out").write_text("not a folder")
@@ -177,7 +177,7 @@ def check_error():
 
 
 def check_suspension():
-    session = Session(words())
+    session = Session(train_command())
     session.expect("loss of each step")
     session.press("\x1a")
     stopped = False
@@ -198,7 +198,7 @@ def check_suspension():
 
 
 def check_ranks():
-    session = Session(["launch", "--use_cpu", "-n", "2", HASTEN, *words()])
+    session = Session(["launch", "--use_cpu", "-n", "2", HASTEN, *train_command()])
     session.expect("rank 1: ", seconds=120)
     check(True, "each rank has a line")
     session.press("q")
@@ -208,13 +208,13 @@ def check_ranks():
 
 def check_pipe():
     shutil.rmtree(FOLDER / "out", ignore_errors=True)
-    run = subprocess.run([HASTEN, *words("--max_steps", "6")], cwd=FOLDER, env=environment(), stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    run = subprocess.run([HASTEN, *train_command("--max_steps", "6")], cwd=FOLDER, env=environment(), stdin=subprocess.DEVNULL, capture_output=True, text=True)
     check("the dashboard is not shown: standard input is not a terminal" in run.stderr, "without a terminal the reason is printed")
     check(run.returncode == 0 and "Training" in run.stderr and "\x1b" not in run.stdout + run.stderr, "then progress lines are printed, without control sequences")
 
 
 def check_unknown_terminal():
-    session = Session(words("--max_steps", "6"), TERM="dumb")
+    session = Session(train_command("--max_steps", "6"), TERM="dumb")
     session.expect(r"the dashboard is not shown: a terminal of type 'dumb'")
     code, _ = session.end()
     check(code == 0 and ENTER not in session.output, "a terminal that cannot place text gets progress lines")
@@ -224,7 +224,7 @@ def check_without_module():
     hidden = MODULE.with_suffix(".hidden")
     os.rename(MODULE, hidden)
     try:
-        session = Session(words("--max_steps", "6"))
+        session = Session(train_command("--max_steps", "6"))
         session.expect("Install libncurses-dev and build again")
         code, _ = session.end()
         check(code == 0, "without the module the run is trained with progress lines")

@@ -12,11 +12,11 @@ median_us() {
   printf '%s\n' "${times[@]}" | sort -n | sed -n 10p
 }
 
-for words in "--help" "train --help"; do
+for arguments in "--help" "train --help"; do
   # shellcheck disable=SC2086
-  "$1" $words >/dev/null
+  "$1" $arguments >/dev/null
   # shellcheck disable=SC2086
-  us=$(median_us "$1" $words)
-  echo "hasten $words: $us us, median of 20"
+  us=$(median_us "$1" $arguments)
+  echo "hasten $arguments: $us us, median of 20"
   [ "$us" -lt 30000 ] || { echo "too slow: at most 30000 us are allowed"; exit 1; }
 done

@@ -39,10 +39,10 @@ def make_machine(generation, chips):
     return folder
 
 
-def run_on(devices, *words, **variables):
+def run_on(devices, *arguments, **variables):
     inside = 'mount --bind "$0" /sys/bus/pci/devices && exec "$@"'
     namespace = ["unshare", "--mount"] if os.geteuid() == 0 else ["unshare", "--mount", "--map-root-user"]
-    return subprocess.run([*namespace, "sh", "-c", inside, str(devices), *map(str, words)], env=CLEAN_ENVIRONMENT | variables, text=True,
+    return subprocess.run([*namespace, "sh", "-c", inside, str(devices), *map(str, arguments)], env=CLEAN_ENVIRONMENT | variables, text=True,
                           capture_output=True, timeout=60)
 
 

@@ -29,12 +29,12 @@ VARIANTS = {
 MUST_BE_WORSE = "the same, rounded to the nearest"
 
 
-def eval_loss(hasten, model, steps, seed, words, folder):
+def eval_loss(hasten, model, steps, seed, arguments, folder):
     data = ROOT / "examples" / "data" / "debian_sections"
     command = [hasten, "train", "--model", model, "--config_file", ROOT / "examples/02_debian_sections/train.yaml",
                "--data", data / "train.tsv", "--eval_data", data / "eval.tsv", "--output_dir", folder, "--max_steps", steps,
-               "--eval_strategy", "no", "--do_train", "--do_eval", "--seed", seed, "--num_threads", 1, *words]
-    subprocess.run([str(word) for word in command], check=True, capture_output=True)
+               "--eval_strategy", "no", "--do_train", "--do_eval", "--seed", seed, "--num_threads", 1, *arguments]
+    subprocess.run(list(map(str, command)), check=True, capture_output=True)
     return json.loads((folder / "all_results.json").read_text())["eval_loss"]
 
 
@@ -45,11 +45,11 @@ def main():
         return 0
     hasten, steps, seeds = sys.argv[1], int((sys.argv[2:3] or [300])[0]), int((sys.argv[3:4] or [3])[0])
     losses = {}
-    for name, words in VARIANTS.items():
+    for name, arguments in VARIANTS.items():
         losses[name] = []
         for seed in range(1, seeds + 1):
             with tempfile.TemporaryDirectory() as scratch:
-                losses[name].append(eval_loss(hasten, model, steps, seed, words, pathlib.Path(scratch) / "run"))
+                losses[name].append(eval_loss(hasten, model, steps, seed, arguments, pathlib.Path(scratch) / "run"))
         print(f"{name:34} {statistics.mean(losses[name]):.4f}  " + " ".join(f"{loss:.4f}" for loss in losses[name]), flush=True)
     plain = losses["float"]
     noise = max(statistics.stdev(plain) if seeds > 1 else 0, 0.01)

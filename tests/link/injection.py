@@ -13,10 +13,10 @@ ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.sta
 failures = []
 
 
-def check(name, words, expected=(), unexpected=(), code=0, **variables):
-    run = subprocess.run(words, env=ENVIRONMENT | variables, capture_output=True, text=True, timeout=300)
+def check(name, arguments, expected=(), unexpected=(), code=0, **variables):
+    run = subprocess.run(arguments, env=ENVIRONMENT | variables, capture_output=True, text=True, timeout=300)
     output = run.stdout + run.stderr
-    wrong = [word for word in expected if word not in output] + [word for word in unexpected if word in output]
+    wrong = [argument for argument in expected if argument not in output] + [argument for argument in unexpected if argument in output]
     print("FAILED" if wrong or run.returncode != code else "ok", name, flush=True)
     if wrong or run.returncode != code:
         failures.append(name)

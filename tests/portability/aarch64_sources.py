@@ -22,16 +22,16 @@ SOURCES = ("src/", "cli/")
 
 
 def command(entry, compiler, here):
-    words = shlex.split(entry["command"])
-    words = words[next(i for i, word in enumerate(words) if re.search(r"(c\+\+|g\+\+|clang\+\+)[-0-9]*$", word)) + 1:]
+    arguments = shlex.split(entry["command"])
+    arguments = arguments[next(i for i, argument in enumerate(arguments) if re.search(r"(c\+\+|g\+\+|clang\+\+)[-0-9]*$", argument)) + 1:]
     kept, skip = [], False
-    for word in words:
-        if skip or word in ("-o", "-include"):
+    for argument in arguments:
+        if skip or argument in ("-o", "-include"):
             skip = not skip
-        elif not DROPPED_OPTIONS.match(word) and word != "-c":
-            kept.append(word)
+        elif not DROPPED_OPTIONS.match(argument) and argument != "-c":
+            kept.append(argument)
     native = "/usr/include/" + subprocess.run(["g++", "-print-multiarch"], capture_output=True, text=True).stdout.strip()
-    if any("cmake_pch" in word for word in words):  # every precompiled header contains only this header
+    if any("cmake_pch" in argument for argument in arguments):  # every precompiled header contains only this header
         kept += ["-include", "torch/torch.h"]
     return [compiler, "-fsyntax-only", *kept, "-idirafter", str(here), "-idirafter", native, "-idirafter", "/usr/include"]
 

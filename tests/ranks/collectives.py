@@ -22,10 +22,10 @@ VARIABLES = CLEAN | {"OMP_NUM_THREADS": "1", "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMP
 failures = 0
 
 
-def check_ranks(what, count, by, words, **environment):
+def check_ranks(what, count, by, arguments, **environment):
     global failures
     began = time.monotonic()
-    done = subprocess.run([str(word) for word in words], env=VARIABLES | environment, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(list(map(str, arguments)), env=VARIABLES | environment, capture_output=True, text=True, timeout=120)
     ranks = [int(rank) for rank in re.findall(rf"rank (\d+) of {count}, local \d+, attempt 0, by {by}: good", done.stdout)]
     holds = done.returncode == 0 and sorted(ranks) == list(range(count))
     failures += not holds

@@ -20,16 +20,16 @@ ENVIRONMENT = CLEAN | {"OMP_NUM_THREADS": "1", "HASTEN_JOB_TOKEN": "0123456789ab
 TRAIN = ["train", "--use_cpu", "--disable_tqdm", "--per_device_train_batch_size", 2, "--max_steps", 12, "--save_steps", 3, "--save_on_each_node", "true"]
 
 
-def machine(rank, port, data, folder, *words):
+def machine(rank, port, data, folder, *arguments):
     command = [HASTEN, "launch", "--num_machines", 2, "--machine_rank", rank, "--nproc_per_node", 2, "--main_process_ip", "127.0.0.1",
-               "--main_process_port", port, "--no_config_file", HASTEN, *TRAIN, "--model", MODEL, "--data", data, "--output_dir", folder, *words]
-    return subprocess.Popen([str(word) for word in command], env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+               "--main_process_port", port, "--no_config_file", HASTEN, *TRAIN, "--model", MODEL, "--data", data, "--output_dir", folder, *arguments]
+    return subprocess.Popen(list(map(str, command)), env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
-def job(data, folders, *words):
+def job(data, folders, *arguments):
     """Returns the exit codes and the output of both machines."""
     port = random.randrange(30000, 32000)
-    machines = [machine(rank, port, data, folder, *words) for rank, folder in enumerate(folders)]
+    machines = [machine(rank, port, data, folder, *arguments) for rank, folder in enumerate(folders)]
     texts = [each.communicate(timeout=120)[0] for each in machines]
     return [each.returncode for each in machines], texts
 

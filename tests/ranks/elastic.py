@@ -34,14 +34,14 @@ def with_dropout():
     return other
 
 
-def command(processes, words):
+def command(processes, arguments):
     start = [] if processes == 1 else [HASTEN, "launch", "-n", processes, "--no_config_file"]
-    return [str(word) for word in [*start, HASTEN, "train", *words]]
+    return list(map(str, [*start, HASTEN, "train", *arguments]))
 
 
-def launch(processes, words, threads="2"):
+def launch(processes, arguments, threads="2"):
     # Without elastic ranks, the number of threads would depend on this variable; elastic ranks set their own number.
-    return subprocess.run(command(processes, words), env=CLEAN | {"OMP_NUM_THREADS": threads}, capture_output=True, text=True, timeout=300)
+    return subprocess.run(command(processes, arguments), env=CLEAN | {"OMP_NUM_THREADS": threads}, capture_output=True, text=True, timeout=300)
 
 
 def session(leader):
@@ -57,9 +57,9 @@ def session(leader):
     return members
 
 
-def kill_after(file, processes, words):
+def kill_after(file, processes, arguments):
     """Starts a run, and kills all of its processes once the file exists. Returns True unless the run ended before."""
-    run = subprocess.Popen(command(processes, words), env=CLEAN, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+    run = subprocess.Popen(command(processes, arguments), env=CLEAN, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
     while run.poll() is None and not file.exists():
         time.sleep(0.001)
     was_running = run.poll() is None
@@ -74,16 +74,16 @@ def kill_after(file, processes, words):
     return was_running
 
 
-def words_of(name, data, *words, model=None):
+def train_arguments(name, data, *arguments, model=None):
     return ["--use_cpu", "--disable_tqdm", "--model", model or FOLDER / "model", *data, "--output_dir", FOLDER / name, "--logging_steps", 1, "--max_steps", 10,
             "--per_device_train_batch_size", 2, "--per_device_eval_batch_size", 3, "--gradient_accumulation_steps", 2, "--learning_rate", "2e-3",
             "--eval_strategy", "steps", "--eval_steps", 4, "--save_steps", 2, "--hash_chain_steps", 3, "--max_grad_norm", "0.5", "--lr_scheduler_type", "cosine",
-            "--warmup_steps", 2, "--dataloader_num_workers", 1, "--elastic_ranks", VIRTUAL, *words]
+            "--warmup_steps", 2, "--dataloader_num_workers", 1, "--elastic_ranks", VIRTUAL, *arguments]
 
 
-def train(name, processes, data, *words, model=None):
+def train(name, processes, data, *arguments, model=None):
     """Trains, and returns the results that two runs are compared by and the run's folder."""
-    done = launch(processes, words_of(name, data, *words, model=model), threads=str(processes % 3 + 1))
+    done = launch(processes, train_arguments(name, data, *arguments, model=model), threads=str(processes % 3 + 1))
     if done.returncode != 0:
         sys.exit(f"{name} ended with {done.returncode}\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}")
     return result_of(FOLDER / name), FOLDER / name
@@ -122,35 +122,35 @@ def on_cpu():
         check_equal(f"{processes} processes continue from step {start}", result, whole)
     # 4 processes are killed; 2 processes continue and are killed; 4 processes continue.
     again = FOLDER / "killed"
-    killed = [kill_after(again / "checkpoint-2", 4, words_of("killed", data)),
-              kill_after(again / "checkpoint-6", 2, words_of("killed", data, "--resume_from_checkpoint", "true"))]
+    killed = [kill_after(again / "checkpoint-2", 4, train_arguments("killed", data)),
+              kill_after(again / "checkpoint-6", 2, train_arguments("killed", data, "--resume_from_checkpoint", "true"))]
     check(any(killed), "a run was killed before its end")
     check_equal("4 processes continue what 2 and 4 have left behind", train("killed", 4, data, "--resume_from_checkpoint", "true")[0], whole)
     check(json.loads((folder / "checkpoint-4" / "training_position.json").read_text())["elastic"] == {"ranks": 4, "seed": 42, "threads": 1}, "the checkpoint names the virtual ranks")
-    for words, code, text in ((["--elastic_ranks", 2], "checkpoint.elastic", "expected 4, as in the checkpoint"),
-                              (["--elastic_ranks", 0], "checkpoint.elastic", "expected 4, as in the checkpoint"),
-                              (["--num_threads", 2], "checkpoint.elastic", "got 2, expected 1, as in the checkpoint")):
-        check_refused(" ".join(map(str, words)), launch(1, words_of("moving", data, *words, "--resume_from_checkpoint", "true", "--max_steps", 12)), code, text)
-    check_refused("a number of processes that does not divide it", launch(3, words_of("no", data)), "prepare.elastic", "expected a multiple of 3, the number of processes")
-    check_refused("a number that is no power of two", launch(1, words_of("no", data, "--elastic_ranks", 6)), "config.out-of-range", "expected 0, or a power of two")
-    check_refused("lbfgs", launch(1, words_of("no", data, "--optim", "lbfgs", "--gradient_accumulation_steps", 1)), "config.contradiction", "elastic_ranks and optim lbfgs")
-    check_refused("buffers of each process", launch(1, words_of("no", data, "--ddp_broadcast_buffers", "false")), "prepare.elastic", "broadcast_buffers = false")
+    for arguments, code, text in ((["--elastic_ranks", 2], "checkpoint.elastic", "expected 4, as in the checkpoint"),
+                                  (["--elastic_ranks", 0], "checkpoint.elastic", "expected 4, as in the checkpoint"),
+                                  (["--num_threads", 2], "checkpoint.elastic", "got 2, expected 1, as in the checkpoint")):
+        check_refused(" ".join(map(str, arguments)), launch(1, train_arguments("moving", data, *arguments, "--resume_from_checkpoint", "true", "--max_steps", 12)), code, text)
+    check_refused("a number of processes that does not divide it", launch(3, train_arguments("no", data)), "prepare.elastic", "expected a multiple of 3, the number of processes")
+    check_refused("a number that is no power of two", launch(1, train_arguments("no", data, "--elastic_ranks", 6)), "config.out-of-range", "expected 0, or a power of two")
+    check_refused("lbfgs", launch(1, train_arguments("no", data, "--optim", "lbfgs", "--gradient_accumulation_steps", 1)), "config.contradiction", "elastic_ranks and optim lbfgs")
+    check_refused("buffers of each process", launch(1, train_arguments("no", data, "--ddp_broadcast_buffers", "false")), "prepare.elastic", "broadcast_buffers = false")
     check(not (FOLDER / "no").exists() or not any((FOLDER / "no").iterdir()), "a refused run writes nothing")
 
 
 def stopped_by_signal():
     """A signal inside a window stops the run at the end of its step, where any number of processes can continue."""
-    words = ["--data", FOLDER / "train.safetensors", "--eval_strategy", "no", "--max_steps", 120, "--logging_steps", 40, "--hash_chain_steps", 10, "--save_steps", 1000,
-             "--enable_jit_checkpoint"]
+    arguments = ["--data", FOLDER / "train.safetensors", "--eval_strategy", "no", "--max_steps", 120, "--logging_steps", 40, "--hash_chain_steps", 10, "--save_steps", 1000,
+                 "--enable_jit_checkpoint"]
     straight, stopped = (FOLDER / name / "hash_chain.jsonl" for name in ("straight", "stopped"))
-    done = launch(1, words_of("straight", words))
+    done = launch(1, train_arguments("straight", arguments))
     check(done.returncode == 0, "one process trains", done.stderr[-2000:])
-    run = subprocess.Popen(command(2, words_of("stopped", words)), env=CLEAN, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    run = subprocess.Popen(command(2, train_arguments("stopped", arguments)), env=CLEAN, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     while run.poll() is None and not (stopped.exists() and stopped.read_text()):
         time.sleep(0.01)
     run.terminate()
     check("was received" in run.communicate(timeout=60)[1] and run.returncode == 143, "a signal stops two processes")
-    done = launch(1, words_of("stopped", words, "--resume_from_checkpoint", "true"))
+    done = launch(1, train_arguments("stopped", arguments, "--resume_from_checkpoint", "true"))
     check(done.returncode == 0 and stopped.read_bytes() == straight.read_bytes(), "one process continues what a signal has stopped in two: the hash chains are equal",
           done.stderr[-2000:])
 
@@ -160,16 +160,16 @@ def exported_program():
     model, data, draw = MODEL.parents[1] / "exported" / "transformer.pt2", FOLDER / "exported.safetensors", random.Random(5)
     ids = [[draw.randint(0, 10) for _ in range(6)] for _ in range(46)]
     write_rows(data, {"input_ids": ids, "attention_mask": [[1] * 6 for _ in ids], "labels": [sum(row) % 3 for row in ids]})
-    words = ["--data", data, "--eval_strategy", "no", "--gradient_accumulation_steps", 1]
-    check_refused("a last step that leaves a virtual rank too few rows", launch(1, words_of("no", words, model=model)), "exported.inputs", "set --dataloader_drop_last")
-    whole = train("exported4", 4, words, "--dataloader_drop_last", model=model)[0]
-    check_equal("an exported program in 1 process", train("exported1", 1, words, "--dataloader_drop_last", model=model)[0], whole)
+    arguments = ["--data", data, "--eval_strategy", "no", "--gradient_accumulation_steps", 1]
+    check_refused("a last step that leaves a virtual rank too few rows", launch(1, train_arguments("no", arguments, model=model)), "exported.inputs", "set --dataloader_drop_last")
+    whole = train("exported4", 4, arguments, "--dataloader_drop_last", model=model)[0]
+    check_equal("an exported program in 1 process", train("exported1", 1, arguments, "--dataloader_drop_last", model=model)[0], whole)
 
 
 def estimate():
     """A process that runs V virtual ranks has at most log2(V) + 1 gradients, as the estimate predicts."""
-    def memory(virtual, *words):
-        done = subprocess.run([str(word) for word in [HASTEN, "estimate", FOLDER / "model", "--batch", 2, "--seq", 12, "--elastic_ranks", virtual, "--json", *words]],
+    def memory(virtual, *arguments):
+        done = subprocess.run(list(map(str, [HASTEN, "estimate", FOLDER / "model", "--batch", 2, "--seq", 12, "--elastic_ranks", virtual, "--json", *arguments])),
                               env=CLEAN, capture_output=True, text=True, timeout=100)
         found = json.loads(done.stdout)["memory"]
         return {key: found[key] for key in ("peak", "max_bytes", "before", "after", "trained_parameters")}

@@ -14,8 +14,8 @@ FOLDER, HASTEN = (os.path.abspath(path) for path in sys.argv[1:3])
 
 
 def lines_of(name, count=2):
-    words = [HASTEN, "launch", "-q", "-n", str(count), "--no_config_file", os.path.join(FOLDER, name)]
-    done = subprocess.run(words, env=CLEAN | {"OMP_NUM_THREADS": "1"}, capture_output=True, text=True, timeout=200)
+    arguments = [HASTEN, "launch", "-q", "-n", str(count), "--no_config_file", os.path.join(FOLDER, name)]
+    done = subprocess.run(arguments, env=CLEAN | {"OMP_NUM_THREADS": "1"}, capture_output=True, text=True, timeout=200)
     print(f"{name} in {count} processes:\n{done.stdout}{done.stderr}")
     if done.returncode != 0:
         sys.exit(f"{name} ended with {done.returncode}")

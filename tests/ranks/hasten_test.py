@@ -25,13 +25,13 @@ def rank_process(launcher, rank):
     for folder in pathlib.Path("/proc").iterdir():
         if folder.name.isdigit():
             try:
-                words = (folder / "cmdline").read_bytes().split(b"\0")
+                arguments = (folder / "cmdline").read_bytes().split(b"\0")
                 variables = (folder / "environ").read_bytes().split(b"\0")
                 parents = int((folder / "stat").read_text().rsplit(")", 1)[1].split()[1])
                 grandparent = int(pathlib.Path(f"/proc/{parents}/stat").read_text().rsplit(")", 1)[1].split()[1])
             except OSError:
                 continue
-            if b"test-rank" in words[:3] and f"RANK={rank}".encode() in variables and grandparent == launcher:
+            if b"test-rank" in arguments[:3] and f"RANK={rank}".encode() in variables and grandparent == launcher:
                 return int(folder.name)
     return None
 
@@ -46,10 +46,10 @@ def four_ranks():
     check(bandwidth["numbers"]["bus_gb_s"] > 0, "the bandwidth is a number", bandwidth)
 
 
-def check_stopped_rank(rank, named, *words):
+def check_stopped_rank(rank, named, *arguments):
     """`hasten test` must find one of three ranks that is stopped during the test."""
     began = time.monotonic()
-    process = subprocess.Popen([HASTEN, "test", "-n", "3", "--timeout", "4", *words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    process = subprocess.Popen([HASTEN, "test", "-n", "3", "--timeout", "4", *arguments], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     text, stopped = "", None
     for line in process.stdout:
         text += line

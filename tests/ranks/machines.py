@@ -35,8 +35,8 @@ TOKEN = "the secret of these machines 0123456789".replace(" ", "-")
 VARIABLES = CLEAN | {"OMP_NUM_THREADS": "1"}
 
 
-def ip(*words):
-    subprocess.run(["ip", *map(str, words)], check=True, capture_output=True, text=True)
+def ip(*arguments):
+    subprocess.run(["ip", *map(str, arguments)], check=True, capture_output=True, text=True)
 
 
 class Machines:
@@ -67,17 +67,17 @@ class Machines:
     def cable(self, machine, state):
         ip("-n", self.hub, "link", "set", f"port{machine}", state)
 
-    def command(self, machine, words):
+    def command(self, machine, arguments):
         inside = f'hostname node{machine}; exec "$@"'
-        return ["ip", "netns", "exec", self.names[machine], "unshare", "-u", "sh", "-c", inside, "sh", *map(str, words)]
+        return ["ip", "netns", "exec", self.names[machine], "unshare", "-u", "sh", "-c", inside, "sh", *map(str, arguments)]
 
 
 class Launch:
     """The launcher of one machine, with its output."""
 
-    def __init__(self, machines, machine, *words, token=TOKEN, command="launch", **environment):
+    def __init__(self, machines, machine, *arguments, token=TOKEN, command="launch", **environment):
         self.began = time.monotonic()
-        self.process = subprocess.Popen(machines.command(machine, [HASTEN, command, *words]), stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        self.process = subprocess.Popen(machines.command(machine, [HASTEN, command, *arguments]), stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                                         text=True, env=VARIABLES | {"HASTEN_JOB_TOKEN": token} | environment)
         self.text, self.ended_after = "", None
         self.reader = threading.Thread(target=self.read)
@@ -118,8 +118,8 @@ def alive(mark):
     for folder in pathlib.Path("/proc").iterdir():
         if folder.name.isdigit():
             try:
-                words = (folder / "cmdline").read_bytes().split(b"\0")
-                if len(words) > 1 and str(mark).encode() in words[:3] and b"launch" not in words:
+                arguments = (folder / "cmdline").read_bytes().split(b"\0")
+                if len(arguments) > 1 and str(mark).encode() in arguments[:3] and b"launch" not in arguments:
                     found.append(int(folder.name))
             except OSError:
                 pass
@@ -139,12 +139,12 @@ PRINT_RANK = ('echo "rank $RANK of $WORLD_SIZE, local $LOCAL_RANK of $LOCAL_WORL
               '$MASTER_ADDR:$MASTER_PORT, attempt $TORCHELASTIC_RESTART_COUNT, store $HASTEN_STORE"\n')
 
 
-def static(number, rank, *words):
-    return ["--num_machines", number, "--machine_rank", rank, "--main_process_ip", "10.77.0.1", *words]
+def static(number, rank, *arguments):
+    return ["--num_machines", number, "--machine_rank", rank, "--main_process_ip", "10.77.0.1", *arguments]
 
 
-def elastic(numbers, *words):
-    return ["--nnodes", numbers, "--rdzv_endpoint", "10.77.0.1:29555", "--rdzv_conf", "last_call_timeout=1,keep_alive_timeout=2", *words]
+def elastic(numbers, *arguments):
+    return ["--nnodes", numbers, "--rdzv_endpoint", "10.77.0.1:29555", "--rdzv_conf", "last_call_timeout=1,keep_alive_timeout=2", *arguments]
 
 
 def rank_lines(launches):
@@ -199,11 +199,11 @@ def unauthorized_clients(machines):
     wrong = Launch(machines, 2, *static(2, 1), sleeper, token="a token of another job, 1234".replace(" ", "-"))
     check(wrong.end() == 2 and "has refused this machine" in wrong.text and wrong.ended_after < 6,
           f"a launcher with another token is refused, after {wrong.ended_after:.2f} s", wrong.text)
-    for what, words, expected in [
+    for what, arguments, expected in [
             ("machine_rank", static(2, 1), "machine_rank of node2 .*: got 1, which node1 .* already has"),
             ("num_machines", static(3, 2), "number of machines given on node2: got 3:3, expected 2:2"),
     ]:
-        other = Launch(machines, 2, *words, sleeper)
+        other = Launch(machines, 2, *arguments, sleeper)
         check(other.end() == 2 and re.search(expected, other.text), f"a launcher with another {what} is refused", other.text)
     other = Launch(machines, 2, *static(2, 1), program("sleep 6 # other\n"))
     check(other.end() == 2, "a launcher with another program is refused", other.text)
@@ -284,13 +284,13 @@ def leaving(machines):
 def preempted(machines):
     """A machine that leaves by SIGTERM does no more harm than one that is killed."""
     waits = program(PRINT_RANK + f"while [ ! -e {FOLDER}/go ]; do sleep 0.05; done\n")
-    words = [*elastic("2:3"), "--max_restarts", 1, waits]
-    launches = [Launch(machines, i, *words) for i in range(2)]
+    arguments = [*elastic("2:3"), "--max_restarts", 1, waits]
+    launches = [Launch(machines, i, *arguments) for i in range(2)]
     check(all(launch.prints("of 2, local", 30) for launch in launches), "two of two to three machines are running", *(l.text for l in launches))
     launches[1].process.send_signal(signal.SIGTERM)
     check(launches[1].end() == 143, "SIGTERM ends one launcher with code 143", launches[1].text)
     check(launches[0].prints("1 of 2 to 3 machines are present", 30), "the other one waits for another machine", launches[0].text)
-    third = Launch(machines, 2, *words)
+    third = Launch(machines, 2, *arguments)
     check(third.prints("of 2, local.*attempt 1", 30), "it continues with the new machine", third.text, launches[0].text)
     (FOLDER / "go").touch()
     check([launches[0].end(), third.end()] == [0, 0], "the job succeeds", launches[0].text, third.text)
@@ -329,9 +329,9 @@ print("saved")
 
 def saving_while_leaving(machines):
     """Ranks have grace_period to save, no matter what happens to the other machines in the meantime, and get only one signal."""
-    def job(seconds, words):
+    def job(seconds, arguments):
         ranks = saving_program()
-        return [Launch(machines, i, *words(i), "--grace_period", 20, ranks, SAVES=str(seconds[i])) for i in range(2)]
+        return [Launch(machines, i, *arguments(i), "--grace_period", 20, ranks, SAVES=str(seconds[i])) for i in range(2)]
     # The ranks of node1 save for three times keep_alive_timeout. On a busy machine a launcher may not run for more than a second.
     one = job((0, 9), lambda _: [*elastic("1:2"), "--rdzv_conf", "last_call_timeout=1,keep_alive_timeout=3"])
     both = job((0, 3), lambda i: static(2, i, "--main_process_port", 29600))
@@ -376,8 +376,8 @@ def cannot_start(machines):
     """Ranks that cannot be started on one machine end the job at once, with the reason on every machine."""
     ranks = program("trap '' TERM\n" + PRINT_RANK + "while :; do sleep 0.05; done\n")
     for number, (what, restarts) in enumerate((("no restart", 0), ("a restart", 1))):
-        words = ["--main_process_port", 29600 + number, "--max_restarts", restarts, "--grace_period", 20]
-        launches = [Launch(machines, 0, *static(2, 0), *words, "--log_dir", "/proc/none", ranks), Launch(machines, 1, *static(2, 1), *words, ranks)]
+        arguments = ["--main_process_port", 29600 + number, "--max_restarts", restarts, "--grace_period", 20]
+        launches = [Launch(machines, 0, *static(2, 0), *arguments, "--log_dir", "/proc/none", ranks), Launch(machines, 1, *static(2, 1), *arguments, ranks)]
         check(launches[1].prints("stopping the processes: node0: .*/proc/none", 30), f"with {what} left, the other machine reports the reason", launches[1].text)
         if restarts:
             launches[0].process.send_signal(signal.SIGTERM)
@@ -430,9 +430,9 @@ def reconnecting_machine(machines):
     """A disconnected launcher returns to its place in the job, and its ranks continue in the meantime."""
     for what, timeout, restarts, seconds, attempt in (("still counts it", 60, 0, 4, 0), ("has given it up", 2, 1, 6, 1)):
         waits = program(PRINT_RANK + f"while [ ! -e {FOLDER}/go ]; do sleep 0.05; done\n")
-        words = ["--max_restarts", restarts, "--rdzv_conf"]
-        launches = [Launch(machines, 0, *static(2, 0), *words, f"keep_alive_timeout={timeout}", waits),
-                    Launch(machines, 1, *static(2, 1), *words, "keep_alive_timeout=1", waits)]
+        arguments = ["--max_restarts", restarts, "--rdzv_conf"]
+        launches = [Launch(machines, 0, *static(2, 0), *arguments, f"keep_alive_timeout={timeout}", waits),
+                    Launch(machines, 1, *static(2, 1), *arguments, "keep_alive_timeout=1", waits)]
         check(all(launch.prints("of 2, local", 30) for launch in launches), "two machines are running", *(l.text for l in launches))
         machines.cable(1, "down")
         check(launches[1].prints("lost the connection to the coordinator", 30), "a disconnected launcher reports it", launches[1].text)
@@ -473,13 +473,13 @@ def dead_name_server(machines):
     (settings / "resolv.conf").write_text("nameserver 10.77.0.99\n")
     (settings / "nsswitch.conf").write_text("hosts: files dns\n")
     ip("-n", machines.names[1], "neigh", "add", "10.77.0.99", "lladdr", "02:00:00:00:00:99", "dev", "eth0", "nud", "permanent")
-    for words in (["--num_machines", 2, "--machine_rank", 1, "--main_process_ip", "train-0.train"],
-                  ["--nnodes", "1:2", "--rdzv_endpoint", "train-0.train:29500"]):
-        launch = Launch(machines, 1, *words, program("exit 0\n"), KUBERNETES_SERVICE_HOST="1")
+    for arguments in (["--num_machines", 2, "--machine_rank", 1, "--main_process_ip", "train-0.train"],
+                      ["--nnodes", "1:2", "--rdzv_endpoint", "train-0.train:29500"]):
+        launch = Launch(machines, 1, *arguments, program("exit 0\n"), KUBERNETES_SERVICE_HOST="1")
         time.sleep(1)
         launch.process.send_signal(signal.SIGTERM)
         check(launch.end(30) == 143 and launch.ended_after < 9, f"SIGTERM ends a lookup, {launch.ended_after - 1:.2f} s later", launch.text)
-        late = Launch(machines, 1, *words, "--rdzv_conf", "join_timeout=2", program("exit 0\n"))
+        late = Launch(machines, 1, *arguments, "--rdzv_conf", "join_timeout=2", program("exit 0\n"))
         check(late.end(30) == 4 and late.ended_after < 9, f"join_timeout=2 ends after {late.ended_after:.1f} s", late.text)
     ip("-n", machines.names[1], "neigh", "del", "10.77.0.99", "dev", "eth0")
     shutil.rmtree(settings)
@@ -541,7 +541,7 @@ def enter(namespace):
         os.close(file)
 
 
-def capture_traffic(machines, *words):
+def capture_traffic(machines, *arguments):
     """Runs the collectives on two machines and returns all bytes on the bridge between them."""
     seen, over, ready = bytearray(), threading.Event(), threading.Event()
 
@@ -560,7 +560,7 @@ def capture_traffic(machines, *words):
     listener = threading.Thread(target=listen)
     listener.start()
     ready.wait()
-    launches = [Launch(machines, rank, *static(2, rank), *words, COLLECTIVES, COLLECTIVES_BY_MESSAGES="1") for rank in range(2)]
+    launches = [Launch(machines, rank, *static(2, rank), *arguments, COLLECTIVES, COLLECTIVES_BY_MESSAGES="1") for rank in range(2)]
     codes = [launch.end() for launch in launches]
     over.set()
     listener.join()
@@ -575,8 +575,8 @@ TENSORS = [struct.pack("<6q", *range(100, 106)), struct.pack("<6d", *range(100, 
 def encrypted_traffic(machines):
     """The traffic between two machines contains no secrets in plain text."""
     seen = capture_traffic(machines)
-    for word in (TOKEN.encode(), b"machine_rank", b"attempt 0/", b"gloo/", b"world_size", b"node1"):
-        check(word not in seen, f"{word.decode()} is not readable")
+    for text in (TOKEN.encode(), b"machine_rank", b"attempt 0/", b"gloo/", b"world_size", b"node1"):
+        check(text not in seen, f"{text.decode()} is not readable")
     check(not any(tensor in seen for tensor in TENSORS), "no tensor is readable")
     check(b"\x17\x03\x03" in seen, "there are records of TLS")
     open_tensors = capture_traffic(machines, "--encrypt=no")

@@ -26,14 +26,14 @@ SAVED = ("model.safetensors", "trainer_state.json", "train_results.json", "all_r
 
 
 class Running:
-    """A hasten train that would train for hours and saves no checkpoint, unless `words` say otherwise."""
+    """A hasten train that would train for hours and saves no checkpoint, unless `arguments` say otherwise."""
 
-    def __init__(self, name, launch=(), *words):
+    def __init__(self, name, launch=(), *arguments):
         self.output_dir = FOLDER / name
         command = [HASTEN, *launch, *([HASTEN] if launch else []), "train", "--use_cpu", "--disable_tqdm", "--model", MODEL, "--data", "dummy", "--eval_data", "dummy",
                    "--do_train", "--do_eval", "--dummy_length", 12, "--output_dir", self.output_dir, "--logging_steps", 20,
-                   *(words or ("--max_steps", MAX_STEPS, "--save_strategy", "no"))]
-        self.process = subprocess.Popen([str(word) for word in command], env=CLEAN | {"OMP_NUM_THREADS": "1"}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+                   *(arguments or ("--max_steps", MAX_STEPS, "--save_strategy", "no"))]
+        self.process = subprocess.Popen(list(map(str, command)), env=CLEAN | {"OMP_NUM_THREADS": "1"}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         self.lines = []
         self.reader = threading.Thread(target=lambda: self.lines.extend(iter(self.process.stdout.readline, "")))
         self.reader.start()
@@ -117,8 +117,8 @@ def two_processes():
 
 def continued_run():
     """A run that saves checkpoints saves one more when a signal stops it, and continues from there with the bits of an undisturbed run."""
-    words = ("--save_strategy", "steps", "--save_steps", MAX_STEPS, "--gradient_accumulation_steps", 2, "--lr_scheduler_type", "constant")
-    stopped = Running("stopped", (), *words, "--max_steps", MAX_STEPS)
+    arguments = ("--save_strategy", "steps", "--save_steps", MAX_STEPS, "--gradient_accumulation_steps", 2, "--lr_scheduler_type", "constant")
+    stopped = Running("stopped", (), *arguments, "--max_steps", MAX_STEPS)
     stopped.await_steps()
     stopped.process.send_signal(signal.SIGTERM)
     begin = time.monotonic()
@@ -129,7 +129,7 @@ def continued_run():
     check([folder.name for folder in stopped.output_dir.glob("checkpoint-*")] == [f"checkpoint-{step}"], "a run with checkpoints: the only one is that of the stop",
           stopped.last_lines())
     last = step + 20
-    runs = [Running("undisturbed", (), *words, "--max_steps", last), Running("stopped", (), *words, "--max_steps", last, "--resume_from_checkpoint", "true")]
+    runs = [Running("undisturbed", (), *arguments, "--max_steps", last), Running("stopped", (), *arguments, "--max_steps", last, "--resume_from_checkpoint", "true")]
     check([run.end() for run in runs] == [0, 0], "the stopped run continues to its end", *(run.last_lines() for run in runs))
     states = [{file.name: file.read_bytes() for file in (run.output_dir / f"checkpoint-{last}").glob("*.safetensors")} for run in runs]
     check(len(states[0]) > 1 and states[0] == states[1], f"the tensors after step {last} are those of an undisturbed run: {', '.join(sorted(states[0]))}",

@@ -26,7 +26,7 @@ def start(name, *options, max_steps=4):
     command = [HASTEN, "search", FOLDER / "space.yaml", "--output_dir", FOLDER / name, *options, "--", "train", "--use_cpu", "--disable_tqdm", "--model", MODEL,
                "--data", "dummy", "--eval_data", "dummy", "--dummy_length", 8, "--dummy_rows", 16, "--max_steps", max_steps, "--eval_strategy", "steps",
                "--eval_steps", 2, "--save_strategy", "no", "--logging_strategy", "no"]
-    return subprocess.Popen([str(word) for word in command], env=CLEAN | {"OMP_NUM_THREADS": "1"}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    return subprocess.Popen(list(map(str, command)), env=CLEAN | {"OMP_NUM_THREADS": "1"}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
 def journal(name):
@@ -49,10 +49,10 @@ def runs_of(name):
     found = []
     for folder in pathlib.Path("/proc").iterdir():
         try:
-            words = (folder / "cmdline").read_bytes().decode().split("\0")
+            arguments = (folder / "cmdline").read_bytes().decode().split("\0")
         except (OSError, UnicodeDecodeError):
             continue
-        if any(word.startswith(f"--output_dir={FOLDER / name}/") for word in words):
+        if any(argument.startswith(f"--output_dir={FOLDER / name}/") for argument in arguments):
             found.append(int(folder.name))
     return found
 

@@ -147,8 +147,8 @@ int main(int argc, char** argv) {
                                                           {"short_rank", &options.short_rank},
                                                           {"failing_rank", &options.failing_rank}};
     for (int i = 3; i < argc; ++i) {
-      const std::string word = argv[i], name = word.substr(0, word.find('=')),
-                        value = word.substr(word.find('=') + 1);
+      const std::string argument = argv[i], name = argument.substr(0, argument.find('=')),
+                        value = argument.substr(argument.find('=') + 1);
       if (numbers.contains(name)) {
         *numbers.at(name) = std::stoll(value);
       } else if (name == "only_main" || name == "sized" || name == "parts") {

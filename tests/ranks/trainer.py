@@ -42,21 +42,21 @@ def tensors(file):
     return found
 
 
-def launch(processes, words, by="hasten", environment=None):
+def launch(processes, arguments, by="hasten", environment=None):
     starts = {"hasten": [HASTEN, "launch", "-n", processes, "--no_config_file"],
               "torchrun": ["torchrun", "--nproc-per-node", processes, "--no-python"],
               "mpirun": ["mpirun.openmpi", "--oversubscribe", "-n", processes]}
     start = [] if processes == 1 else starts[by]
-    return subprocess.run([str(word) for word in [*start, HASTEN, "train", *words]], env=ENVIRONMENT | (environment or {}), capture_output=True, text=True, timeout=300)
+    return subprocess.run(list(map(str, [*start, HASTEN, "train", *arguments])), env=ENVIRONMENT | (environment or {}), capture_output=True, text=True, timeout=300)
 
 
-def train(name, processes, batch, model, data, *words, by="hasten", environment=None):
+def train(name, processes, batch, model, data, *arguments, by="hasten", environment=None):
     """Returns the run's log and its folder."""
     folder = FOLDER / name
     shutil.rmtree(folder, ignore_errors=True)
     device = [] if environment else ["--use_cpu"]
     done = launch(processes, [*device, "--disable_tqdm", "--model", model, "--data", data, "--output_dir", folder, "--logging_steps", 1,
-                                "--per_device_train_batch_size", batch, "--learning_rate", "2e-3", "--adam_epsilon", SMOOTH, *words], by, environment)
+                                "--per_device_train_batch_size", batch, "--learning_rate", "2e-3", "--adam_epsilon", SMOOTH, *arguments], by, environment)
     if done.returncode != 0:
         sys.exit(f"{name} ended with {done.returncode}\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}")
     state = json.loads((folder / "trainer_state.json").read_text())
@@ -98,12 +98,12 @@ def same_loss_curve(kind, model, with_gaps):
     data, unseen = FOLDER / f"{kind}.safetensors", FOLDER / f"{kind}_eval.safetensors"
     write_rows(data, texts(403, 1, with_gaps))
     write_rows(unseen, texts(37, 2, with_gaps))
-    words = ["--eval_data", unseen, "--max_steps", 60, "--eval_strategy", "steps", "--eval_steps", 25, "--per_device_eval_batch_size", 5,
-             "--save_strategy", "no", "--do_train", "--do_predict", "--include_num_input_tokens_seen", "all"]
-    single = train(f"{kind}1", 1, 8, model, data, *words)
+    arguments = ["--eval_data", unseen, "--max_steps", 60, "--eval_strategy", "steps", "--eval_steps", 25, "--per_device_eval_batch_size", 5,
+                 "--save_strategy", "no", "--do_train", "--do_predict", "--include_num_input_tokens_seen", "all"]
+    single = train(f"{kind}1", 1, 8, model, data, *arguments)
     check(len([entry for entry in single[0] if "loss" in entry]) == 60, f"{kind}: there are 60 steps")
     for processes in (2, 4):
-        together = train(f"{kind}{processes}", processes, 8 // processes, model, data, *words)
+        together = train(f"{kind}{processes}", processes, 8 // processes, model, data, *arguments)
         check_same(f"{kind}, {processes} processes", together, single)
         difference = tensor_difference(together[1], single[1], "predictions.safetensors")
         check(difference <= CLOSE, f"{kind}, {processes} processes: the predictions agree within {difference:.1e}")
@@ -114,11 +114,11 @@ def windows(model):
     """The rows of a step have equal weight, whether processes or micro-batches divide them."""
     data = FOLDER / "windows.safetensors"
     write_rows(data, texts(396, 3, with_gaps=True))
-    words = ["--max_steps", 30, "--save_strategy", "no", "--train_sampling_strategy", "sequential"]
-    single = train("window1", 1, 12, model, data, *words)
-    check_same("6 micro-batches", train("window6", 1, 2, model, data, *words, "--gradient_accumulation_steps", 6), single)
-    check_same("2 processes, 2 micro-batches", train("window22", 2, 3, model, data, *words, "--gradient_accumulation_steps", 2), single)
-    check_same("3 processes, 4 micro-batches", train("window34", 3, 1, model, data, *words, "--gradient_accumulation_steps", 4), single)
+    arguments = ["--max_steps", 30, "--save_strategy", "no", "--train_sampling_strategy", "sequential"]
+    single = train("window1", 1, 12, model, data, *arguments)
+    check_same("6 micro-batches", train("window6", 1, 2, model, data, *arguments, "--gradient_accumulation_steps", 6), single)
+    check_same("2 processes, 2 micro-batches", train("window22", 2, 3, model, data, *arguments, "--gradient_accumulation_steps", 2), single)
+    check_same("3 processes, 4 micro-batches", train("window34", 3, 1, model, data, *arguments, "--gradient_accumulation_steps", 4), single)
 
 
 def with_dropout(model):
@@ -131,29 +131,29 @@ def with_dropout(model):
 
 
 def checkpoints(model, data):
-    words = ["--max_steps", 24, "--save_strategy", "steps", "--save_steps", 9, "--num_train_epochs", 3]
+    arguments = ["--max_steps", 24, "--save_strategy", "steps", "--save_steps", 9, "--num_train_epochs", 3]
     dropping = with_dropout(model)
     for start, changes in ((dropping, (2,)), (model, (1, 4))):
-        whole = train("whole", 2, 4, start, data, *words)
+        whole = train("whole", 2, 4, start, data, *arguments)
         check(sorted(path.name for path in whole[1].glob("checkpoint-*")) == ["checkpoint-18", "checkpoint-24", "checkpoint-9"], "the checkpoints are complete")
         for processes in changes:
-            log, folder = train("resumed", processes, 8 // processes, start, data, *words, "--resume_from_checkpoint", whole[1] / "checkpoint-9")
+            log, folder = train("resumed", processes, 8 // processes, start, data, *arguments, "--resume_from_checkpoint", whole[1] / "checkpoint-9")
             check_same(f"{processes} processes continue from the checkpoint of 2", (log, folder), whole, 0 if processes == 2 else CLOSE)
-    resume_from_earlier_checkpoint(model, data, words)
-    other = train("other", 2, 4, dropping, data, *words, "--seed", 43)
-    check(log_difference(other[0], train("other1", 1, 8, dropping, data, *words, "--seed", 43)[0]) > 1e-3, "dropout differs between processes")
+    resume_from_earlier_checkpoint(model, data, arguments)
+    other = train("other", 2, 4, dropping, data, *arguments, "--seed", 43)
+    check(log_difference(other[0], train("other1", 1, 8, dropping, data, *arguments, "--seed", 43)[0]) > 1e-3, "dropout differs between processes")
     done = launch(2, ["--use_cpu", "--model", model, "--data", data, "--output_dir", FOLDER / "no", "--per_device_train_batch_size", 8,
                         "--resume_from_checkpoint", FOLDER / "whole" / "checkpoint-9", "--max_steps", 24])
     check(done.returncode == 2 and "got a batch of 16 (8 in each of 2 processes), expected 8 (4 in each of 2 processes)" in done.stderr,
           "another batch size is refused", done.stderr)
 
 
-def resume_from_earlier_checkpoint(model, data, words):
+def resume_from_earlier_checkpoint(model, data, arguments):
     """Two processes resume from an earlier checkpoint of the folder that they write to, and abandon the later ones."""
-    folder = train("back", 2, 4, model, data, *words)[1]
+    folder = train("back", 2, 4, model, data, *arguments)[1]
     (folder / ".checkpoint-18.partial-999999999").mkdir()  # from another machine, where it may still be running
     again = ["--use_cpu", "--disable_tqdm", "--model", model, "--data", data, "--output_dir", folder, "--logging_steps", 1, "--per_device_train_batch_size", 4,
-             "--learning_rate", "2e-3", "--adam_epsilon", SMOOTH, *words, "--resume_from_checkpoint", folder / "checkpoint-9", "--max_steps", 20, "--save_total_limit", 2]
+             "--learning_rate", "2e-3", "--adam_epsilon", SMOOTH, *arguments, "--resume_from_checkpoint", folder / "checkpoint-9", "--max_steps", 20, "--save_total_limit", 2]
     done = launch(2, again)
     left = sorted(path.name for path in folder.iterdir() if "checkpoint" in path.name)
     check(done.returncode == 0 and left == [".checkpoint-18.partial-999999999", "checkpoint-18", "checkpoint-20"], f"after going back, the folder has {left}", done.stderr)
@@ -168,20 +168,20 @@ def failure_of_main_process(model, data):
     """An error in the main process ends all processes with that error."""
     obstacle = FOLDER / "obstacle"
     obstacle.write_text("a file at the path of a folder")
-    words = ["--use_cpu", "--model", model, "--data", data, "--output_dir", obstacle]
-    single, began = launch(1, words), time.monotonic()
-    together = launch(2, words)
+    arguments = ["--use_cpu", "--model", model, "--data", data, "--output_dir", obstacle]
+    single, began = launch(1, arguments), time.monotonic()
+    together = launch(2, arguments)
     code = re.search(r"error\[(.*?)\]", single.stderr)
     check(code and together.returncode == single.returncode != 0 and together.stderr.count(code[0]) >= 1 and time.monotonic() - began < 20,
           "if the main process cannot write, all processes end with its error", together.stderr)
 
 
 def other_launchers(model, data):
-    words = ["--max_steps", 10, "--save_strategy", "no"]
-    single = train("launched1", 1, 8, model, data, *words)
+    arguments = ["--max_steps", 10, "--save_strategy", "no"]
+    single = train("launched1", 1, 8, model, data, *arguments)
     for by, program in (("mpirun", "mpirun.openmpi"), ("torchrun", "torchrun")):
         if shutil.which(program):
-            check_same(f"started by {by}", train(by, 2, 4, model, data, *words, by=by), single)
+            check_same(f"started by {by}", train(by, 2, 4, model, data, *arguments, by=by), single)
         else:
             print(f"not installed: {by}")
 
@@ -193,19 +193,19 @@ def on_tpu(model, engine, plugin):
     write_rows(unseen, texts(37, 2, with_gaps=True))
     environment = {"ACCELERATE_USE_TPU": "true", "TPU_LIBRARY_PATH": str(plugin), "PYTHONPATH": str(engine), "HASTEN_TEST_EXCHANGE_FOLDER": str(FOLDER),
                    "HASTEN_TEST_ENGINE": f"{engine}/lammps_jax_pjrt_cpu/pjrt_c_api_cpu_plugin.so"}
-    words = ["--eval_data", unseen, "--max_steps", 20, "--eval_strategy", "steps", "--eval_steps", 12, "--per_device_eval_batch_size", 5,
-             "--save_strategy", "no", "--do_train", "--do_predict", "--include_num_input_tokens_seen", "all", "--attn_implementation", "eager"]
-    single = train("cpu", 1, 8, model, data, *words)
+    arguments = ["--eval_data", unseen, "--max_steps", 20, "--eval_strategy", "steps", "--eval_steps", 12, "--per_device_eval_batch_size", 5,
+                 "--save_strategy", "no", "--do_train", "--do_predict", "--include_num_input_tokens_seen", "all", "--attn_implementation", "eager"]
+    single = train("cpu", 1, 8, model, data, *arguments)
     for backend in ("gloo", "tpu_dist"):
-        together = train(backend, 2, 4, model, data, *words, environment=environment | {"HASTEN_PROCESS_GROUP_BACKEND": backend})
+        together = train(backend, 2, 4, model, data, *arguments, environment=environment | {"HASTEN_PROCESS_GROUP_BACKEND": backend})
         check_same(f"two processes on device tpu by {backend}", together, single)
     # Trains a language model, because attention in one operator needs a kernel that the CPU engine does not have.
     data, draw = FOLDER / "language.safetensors", random.Random(5)
     ids = [[draw.randint(0, 10) for _ in range(6)] for _ in range(46)]
     write_rows(data, {"input_ids": ids, "labels": ids})
-    words = ["--max_steps", 12, "--save_strategy", "no"]
-    check_same("an exported program on device tpu", train("tpu_exported", 2, 4, EXPORTED / "tied.pt2", data, *words, environment=environment),
-               train("cpu_exported", 1, 8, EXPORTED / "tied.pt2", data, *words))
+    arguments = ["--max_steps", 12, "--save_strategy", "no"]
+    check_same("an exported program on device tpu", train("tpu_exported", 2, 4, EXPORTED / "tied.pt2", data, *arguments, environment=environment),
+               train("cpu_exported", 1, 8, EXPORTED / "tied.pt2", data, *arguments))
 
 
 def exported_program():
@@ -213,11 +213,11 @@ def exported_program():
     model, data, draw = EXPORTED / "transformer.pt2", FOLDER / "exported.safetensors", random.Random(5)
     ids = [[draw.randint(0, 10) for _ in range(6)] for _ in range(46)]
     write_rows(data, {"input_ids": ids, "attention_mask": [[1] * 6 for _ in ids], "labels": [sum(row) % 3 for row in ids]})
-    words = ["--eval_data", data, "--max_steps", 18, "--eval_strategy", "epoch", "--save_steps", 4]
-    single = train("exported1", 1, 8, model, data, *words)
-    together = train("exported2", 2, 4, model, data, *words)
+    arguments = ["--eval_data", data, "--max_steps", 18, "--eval_strategy", "epoch", "--save_steps", 4]
+    single = train("exported1", 1, 8, model, data, *arguments)
+    together = train("exported2", 2, 4, model, data, *arguments)
     check_same("an exported program in 2 processes", together, single)
-    resumed = train("exported3", 2, 4, model, data, *words, "--resume_from_checkpoint", together[1] / "checkpoint-4")
+    resumed = train("exported3", 2, 4, model, data, *arguments, "--resume_from_checkpoint", together[1] / "checkpoint-4")
     check_same("an exported program continues from a checkpoint", resumed, together, 0)
 
 

@@ -28,10 +28,10 @@ class Job:
     `ranks` ranks have begun. A job that still runs after `limit` seconds is killed.
     """
 
-    def __init__(self, words, environments=({},), limit=60, errors=None, meanwhile=None, ranks=2):
+    def __init__(self, arguments, environments=({},), limit=60, errors=None, meanwhile=None, ranks=2):
         read, write = os.pipe()
         self.lines, self.processes, self.was_killed = [], {}, False
-        self.started = [subprocess.Popen([str(word) for word in words], stdout=write, stderr=write if errors is None else errors,
+        self.started = [subprocess.Popen(list(map(str, arguments)), stdout=write, stderr=write if errors is None else errors,
                                          env=VARIABLES | environment) for environment in environments]
         os.close(write)
         killer = threading.Timer(limit, self.kill)
@@ -87,8 +87,8 @@ class Job:
             time.sleep(0.05)
 
 
-def launch(case, count, *words, limit=LIMIT, environment={}, **options):
-    return Job([HASTEN, "launch", "--no_config_file", "-n", count, *words, HANG, case, limit], [environment], ranks=count, **options)
+def launch(case, count, *arguments, limit=LIMIT, environment={}, **options):
+    return Job([HASTEN, "launch", "--no_config_file", "-n", count, *arguments, HANG, case, limit], [environment], ranks=count, **options)
 
 
 def check_report(job, name, waiting, *patterns, late=None):

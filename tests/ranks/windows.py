@@ -14,8 +14,8 @@ WINDOWS, HASTEN = (os.path.abspath(path) for path in sys.argv[1:3])
 
 
 def run(case, count):
-    words = [HASTEN, "launch", "-q", "-n", str(count), "--no_config_file", WINDOWS, case]
-    return subprocess.run(words, env=CLEAN | {"OMP_NUM_THREADS": "1"}, capture_output=True, text=True, timeout=100)
+    arguments = [HASTEN, "launch", "-q", "-n", str(count), "--no_config_file", WINDOWS, case]
+    return subprocess.run(arguments, env=CLEAN | {"OMP_NUM_THREADS": "1"}, capture_output=True, text=True, timeout=100)
 
 
 def weights(case, count):

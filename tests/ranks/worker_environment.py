@@ -42,9 +42,9 @@ def skip(why):
     sys.exit(0)
 
 
-def run(*words, **more):
+def run(*arguments, **more):
     """Runs a command in the environment CLEAN with the variables `more`."""
-    return subprocess.run([str(word) for word in words], env=CLEAN | more, capture_output=True, text=True, timeout=120)
+    return subprocess.run(list(map(str, arguments)), env=CLEAN | more, capture_output=True, text=True, timeout=120)
 
 
 def workers_in(text):
@@ -70,13 +70,13 @@ def check_workers(what, workers, started_by, local_sizes, output=""):
     return workers
 
 
-def check_run(what, started_by, local_sizes, *words, **more):
-    result = run(*words, **more)
+def check_run(what, started_by, local_sizes, *arguments, **more):
+    result = run(*arguments, **more)
     return check_workers(what, workers_in(result.stdout), started_by, local_sizes, result.stdout + result.stderr)
 
 
-def check_refused(what, message, *words, **more):
-    result = run(*words, **more)
+def check_refused(what, message, *arguments, **more):
+    result = run(*arguments, **more)
     output = result.stdout + result.stderr
     right = "launch.environment" in output and message in output and not workers_in(result.stdout)
     check(right, f"{what}: the error names {message}")
@@ -105,11 +105,11 @@ class Launch:
     """A hasten launch in the background that writes its output to a file."""
     count = 0
 
-    def __init__(self, folder, *words):
+    def __init__(self, folder, *arguments):
         Launch.count += 1
         self.file = folder / f"launch-{Launch.count}"
         with self.file.open("w") as out:
-            self.process = subprocess.Popen([HASTEN, "launch", *map(str, words)], env=CLEAN, stdout=out, stderr=subprocess.STDOUT, text=True)
+            self.process = subprocess.Popen([HASTEN, "launch", *map(str, arguments)], env=CLEAN, stdout=out, stderr=subprocess.STDOUT, text=True)
 
     def text(self):
         return self.file.read_text()
@@ -155,11 +155,11 @@ def one_port_for_two(folder):
     check({worker["master_port"] for worker in workers} == {port}, "it has the requested port")
 
 
-def check_launcher_refused(what, by, *words, **more):
+def check_launcher_refused(what, by, *arguments, **more):
     """Checks that one of several launchers starts nothing."""
     with tempfile.TemporaryDirectory() as folder:
         file = pathlib.Path(folder) / "file"
-        result = run(*words, HASTEN, "launch", "-n", 2, "touch", file, **more)
+        result = run(*arguments, HASTEN, "launch", "-n", 2, "touch", file, **more)
         output = result.stdout + result.stderr
         right = result.returncode != 0 and "launch.one-of-many" in output and f"started by {by}" in output and not file.exists()
         check(right, f"{what} hasten launch is refused and starts nothing")
@@ -261,11 +261,11 @@ class Slurm:
         subprocess.run([HERE / "slurm_cluster.sh", "stop", self.folder], env=CLEAN, check=True)
         shutil.rmtree(self.folder)
 
-    def run(self, *words, **more):
-        return run(*words, **self.variables, **more)
+    def run(self, *arguments, **more):
+        return run(*arguments, **self.variables, **more)
 
-    def check_run(self, what, started_by, local_sizes, *words):
-        return check_run(what, started_by, local_sizes, *words, **self.variables)
+    def check_run(self, what, started_by, local_sizes, *arguments):
+        return check_run(what, started_by, local_sizes, *arguments, **self.variables)
 
     def batch(self, script, *flags):
         """Runs a script and returns its output, all tasks of an array together."""
@@ -355,13 +355,13 @@ def host_lists(slurm):
 
 
 def script_of_launch(slurm):
-    """Submits the script of hasten launch --slurm; a script instead of hasten prints the words that each machine gets."""
+    """Submits the script of hasten launch --slurm; a script instead of hasten prints the arguments that each machine gets."""
     stand_in = slurm.folder / "hasten"
     stand_in.write_text('#!/bin/bash\ntrap "echo heard USR1 on $SLURM_NODEID" USR1\necho "machine $SLURM_NODEID: $HASTEN_JOB_TOKEN $*"\n'
                         'for i in $(seq 100); do [ -e go ] && exit 7; sleep 0.1; done\n')
     stand_in.chmod(0o755)
-    words = ["launch", "--slurm", "--num_machines", 2, "--num_processes", 4, "--slurm_time", "10:00", "./train", "a b", "$x"]
-    text = run(HASTEN, *words).stdout
+    arguments = ["launch", "--slurm", "--num_machines", 2, "--num_processes", 4, "--slurm_time", "10:00", "./train", "a b", "$x"]
+    text = run(HASTEN, *arguments).stdout
     script = slurm.folder / "train.sbatch"
     script.write_text(text.replace(HASTEN, str(stand_in)))
     job = int(slurm.run("sbatch", "--parsable", "-D", slurm.folder, script).stdout)
@@ -384,7 +384,7 @@ def script_of_launch(slurm):
     starts = [f"launch --machine_rank {rank} " for rank in (0, 1)]
     endpoint = f"--main_process_ip 127.0.0.1 --main_process_port {20000 + job % 9973} --num_processes 4 "
     check(all(line[2].startswith(start) and endpoint in line[2] and line[2].endswith("-- ./train a b $x") for line, start in zip(lines, starts)),
-          "each has its number, one address, the job's port and the program's words")
+          "each has its number, one address, the job's port and the program's arguments")
     check(sorted(re.findall(r"heard USR1 on (\d)", text)) == ["0", "1"], "the signal reaches each launcher once")
     check("ExitCode=7:0" in shown, "the job's exit code is the launchers' code: " + (re.search(r"ExitCode=\S+", shown) or [""])[0])
     if failures:

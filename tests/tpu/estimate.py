@@ -26,15 +26,15 @@ def check(name, holds, *details):
         failures.append(name)
 
 
-def estimate(*words, compiler):
+def estimate(*arguments, compiler):
     environment = {**ENVIRONMENT, **({"HASTEN_DRY_TPU_COMPILER": compiler} if compiler else {})}
     begin = time.monotonic()
-    run = subprocess.run([HASTEN, "estimate", *words], env=environment, capture_output=True, text=True, timeout=600)
+    run = subprocess.run([HASTEN, "estimate", *arguments], env=environment, capture_output=True, text=True, timeout=600)
     return run, time.monotonic() - begin
 
 
-def prediction_of(*words, compiler):
-    run, seconds = estimate("--json", *words, compiler=compiler)
+def prediction_of(*arguments, compiler):
+    run, seconds = estimate("--json", *arguments, compiler=compiler)
     start = run.stdout.find("{")  # the program can print lines before it
     if start < 0:
         print(run.stdout[-1000:], run.stderr[-3000:])
@@ -42,8 +42,8 @@ def prediction_of(*words, compiler):
     return run.returncode, json.loads(run.stdout[start:])
 
 
-def predict_small_model(topology, compiler, *words):
-    return prediction_of("--tpu", topology, MODEL, "--batch", "2", "--seq", "16", "--steps", "3", *words, compiler=compiler)
+def predict_small_model(topology, compiler, *arguments):
+    return prediction_of("--tpu", topology, MODEL, "--batch", "2", "--seq", "16", "--steps", "3", *arguments, compiler=compiler)
 
 
 def check_training():
@@ -84,12 +84,12 @@ def check_errors():
     failed = (report.get("failed") or [{}])[0]
     check("the error names the operator and its module", code == 1 and "scaled_dot_product" in failed.get("program", "") and
           failed.get("module", "").startswith("bert.encoder.layer.0.attention") and "tpu_custom_call" in failed.get("message", ""), failed)
-    for name, words, compiler, expected, code in (
+    for name, arguments, compiler, expected, code in (
             ("an unknown topology", ("--tpu", "v5e:2x2x2", MODEL), CPU_ENGINE, "config.unknown-device", 2),
             ("an unknown chip for a program", ("--tpu", "v8:2x2", "--", PROGRAM), CPU_ENGINE, "config.unknown-device", 2),
             ("no libtpu", ("--tpu", "v5e:2x2", MODEL), None, "python3 -m pip install libtpu", 4),
             ("no libtpu for a program", ("--tpu", "v5e:2x2", "--", PROGRAM), None, "device.tpu-compiler", 4)):
-        run, seconds = estimate(*words, compiler=compiler)
+        run, seconds = estimate(*arguments, compiler=compiler)
         check(name, run.returncode == code and expected in run.stderr and seconds < 1.5, f"{seconds:.2f} s", run.stderr.strip()[:300])
 
 

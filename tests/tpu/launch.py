@@ -20,8 +20,8 @@ def check(holds, what, output=""):
     failures += not holds
 
 
-def run(*words, **variables):
-    return subprocess.run(words, env=CLEAN | variables, text=True, capture_output=True, timeout=120)
+def run(*arguments, **variables):
+    return subprocess.run(arguments, env=CLEAN | variables, text=True, capture_output=True, timeout=120)
 
 
 def main():

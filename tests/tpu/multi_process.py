@@ -26,17 +26,17 @@ GLOO_NOTICE = "processes exchange tensors of device tpu with Gloo"
 failures = 0
 
 
-def launch(number, *words, **environment):
+def launch(number, *arguments, **environment):
     with tempfile.TemporaryDirectory(prefix="hasten-tpu-", dir=MEMORY) as folder:
-        return subprocess.run([HASTEN, "launch", "--no_config_file", "-n", str(number), PROGRAM, *words],
+        return subprocess.run([HASTEN, "launch", "--no_config_file", "-n", str(number), PROGRAM, *arguments],
                               env=GOOD | {"HASTEN_TEST_EXCHANGE_FOLDER": folder} | environment, capture_output=True, text=True, timeout=500)
 
 
-def check_training(name, number, *words, notices=0, **environment):
+def check_training(name, number, *arguments, notices=0, **environment):
     """Every rank must print "good", and rank 0 must print `notices` notices about Gloo."""
     global failures
     began = time.monotonic()
-    done = launch(number, *words, **environment)
+    done = launch(number, *arguments, **environment)
     lines = re.findall(rf"rank (\d+) of {number} on tpu:0: good, off by (\S+) at most, \S+ s, (\d+) MB", done.stdout)
     holds = done.returncode == 0 and sorted(int(line[0]) for line in lines) == list(range(number)) and done.stderr.count(GLOO_NOTICE) == notices
     farthest, largest = max((float(line[1]) for line in lines), default=-1), max((int(line[2]) for line in lines), default=-1)
@@ -47,23 +47,23 @@ def check_training(name, number, *words, notices=0, **environment):
         print(done.stdout[-3000:], done.stderr[-3000:], sep="\n")
 
 
-def check_error(name, code, words, exit_code, **environment):
+def check_error(name, code, texts, exit_code, **environment):
     global failures
     began = time.monotonic()
     done = launch(2, **environment)
-    holds = done.returncode == exit_code and code in done.stdout + done.stderr and all(word in done.stdout + done.stderr for word in words)
+    holds = done.returncode == exit_code and code in done.stdout + done.stderr and all(text in done.stdout + done.stderr for text in texts)
     print(f"{'ok     ' if holds else 'FAILED '} {name}: code {done.returncode}, {time.monotonic() - began:.1f} s", flush=True)
     if not holds:
         failures += 1
         print(done.stdout[-3000:], done.stderr[-3000:], sep="\n")
 
 
-def train_with_gloo(number, *words):
-    check_training("Gloo, the default without a TPU", number, *words, notices=1)
+def train_with_gloo(number, *arguments):
+    check_training("Gloo, the default without a TPU", number, *arguments, notices=1)
 
 
-def train_with_tpu_dist(number, *words):
-    check_training("tpu_dist", number, *words, HASTEN_PROCESS_GROUP_BACKEND="tpu_dist")
+def train_with_tpu_dist(number, *arguments):
+    check_training("tpu_dist", number, *arguments, HASTEN_PROCESS_GROUP_BACKEND="tpu_dist")
 
 
 if CASE == "gloo":

@@ -37,15 +37,15 @@ hasten estimate "$model" --batch 2 --seq 16 --mode inference --device cuda:t4 | 
 hasten estimate "$model" --mode testing
 hasten estimate --devices | head -3
 # The measured memory equals the predicted memory in each precision.
-for words in '--precision fp16' '--weights_dtype bfloat16' '--weights_dtype bfloat16 --optim_args state_dtype=bfloat16'; do
+for arguments in '--precision fp16' '--weights_dtype bfloat16' '--weights_dtype bfloat16 --optim_args state_dtype=bfloat16'; do
   for how in '' --measure; do
     # shellcheck disable=SC2086
-    hasten estimate "$model" --batch 4 --seq 16 --num_threads 1 --json $words $how | python3 -c '
+    hasten estimate "$model" --batch 4 --seq 16 --num_threads 1 --json $arguments $how | python3 -c '
 import json, sys
 memory = json.load(sys.stdin)["memory"]
 print(memory["peak"], memory["at_peak"])' >"peak$how"
   done
-  cmp peak peak--measure && echo "$words: equal"
+  cmp peak peak--measure && echo "$arguments: equal"
 done
 # The textbook figure uses the optimizer that ran.
 textbook() {
