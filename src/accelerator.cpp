@@ -262,7 +262,7 @@ const ProcessState& Accelerator::process() const { return state_->process; }
 const Group& Accelerator::group() const { return state_->group; }
 
 void Accelerator::require_all_have_data(const char* call) const {
-  state_->gradients.require_all_have_data(call);
+  state_->gradients.announcer().require_all_have_data(call);
 }
 
 at::Tensor Accelerator::gather_real_rows(const at::Tensor& tensor) const {

@@ -232,7 +232,7 @@ void AcceleratorState::check_step_in_backward(const BackwardPass& pass) const {
 void AcceleratorState::backward_local(const BackwardPass& pass, AccumulationWindow* window) {
   const double weight = pass.weight;
   if (window == nullptr) {  // no accumulation: the weight of the only batch cancels
-    if (weight > 0) gradients.run(pass, pass.loss);
+    if (weight > 0) gradients.runner().run(pass, pass.loss);
     return;
   }
   const bool was_closed = window->is_closed();
@@ -241,12 +241,12 @@ void AcceleratorState::backward_local(const BackwardPass& pass, AccumulationWind
   // A micro-batch without items has no loss (its mean is 0 / 0) and adds nothing.
   if (weight > 0) {
     if (closes && window->batches() == 1) {
-      gradients.run(pass, pass.loss);  // the only micro-batch: its weight cancels
+      gradients.runner().run(pass, pass.loss);  // the only micro-batch: its weight cancels
     } else {
       const bool is_divided = was_closed && window->weight() > 0;
       if (!was_closed)
         window->add_parameters(parameters_of_no_model(saved, pass, *window, accumulation));
-      gradients.add_gradients(pass, is_divided ? weight / window->weight() : weight);
+      gradients.runner().add_gradients(pass, is_divided ? weight / window->weight() : weight);
     }
   }
   if (!closes) return;
@@ -259,7 +259,7 @@ void AcceleratorState::backward_elastic(const BackwardPass& pass, AccumulationWi
   if (window == nullptr) refuse_with_elastic_ranks("backward() outside accumulate()");
   if (window->is_closed() || !window->count_pass(pass.weight))
     refuse_with_elastic_ranks("a second backward() in a micro-batch");
-  if (pass.weight > 0) gradients.add_gradients(pass, pass.weight);
+  if (pass.weight > 0) gradients.runner().add_gradients(pass, pass.weight);
   elastic->add_pass(pass.weight, pass.loss);
 }
 
@@ -329,7 +329,7 @@ void AcceleratorState::unscale(const std::vector<at::Tensor>& parameters) {
 bool AcceleratorState::may_step(SyncedOptimizer& optimizer) {
   // Inside join_uneven_inputs the ranks do not exchange a number, because processes without data
   // would not take part.
-  return !scaling || scaling->finish(optimizer, saved.optimizers(), gradients.join() == nullptr);
+  return !scaling || scaling->finish(optimizer, saved.optimizers(), !gradients.is_in_join());
 }
 
 bool AcceleratorState::step_was_skipped() {

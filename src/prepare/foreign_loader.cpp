@@ -153,7 +153,7 @@ ForeignLoader::~ForeignLoader() = default;
 
 void ForeignLoader::enter_begin() {
   if (!generators_ || state_.group.size() == 1) return;
-  state_.gradients.require_all_have_data(
+  state_.gradients.announcer().require_all_have_data(
       "the start of a pass over a loader that hasten did not make");
   const CallScope scope(state_.group, "start of a pass over a loader that every process reads");
   at::Generator generator = default_generator();
@@ -188,7 +188,7 @@ bool ForeignLoader::compares() const {
   if (state_.group.size() == 1) return false;
   // Inside join_uneven_inputs processes may be at different steps, so only the first batches are
   // compared. Batches of containers are not compared, because containers draw no random numbers.
-  if (state_.gradients.join()) return generators_ && !compared_;
+  if (state_.gradients.is_in_join()) return generators_ && !compared_;
   return !compared_ || state_.group.compares_calls();
 }
 

@@ -26,7 +26,7 @@
 // join_uneven_inputs.
 //
 // Throws UsageError "prepare.batches-differ" in every process. Inside join_uneven_inputs it also
-// throws the exceptions of GradientSync::require_all_have_data. Thread rule: that of the
+// throws the exceptions of ExchangeAnnouncer::require_all_have_data. Thread rule: that of the
 // Accelerator.
 #pragma once
 

@@ -8,32 +8,14 @@
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
 #include "hasten/optim/gradients.h"
-#include "prepare/pass_order.h"
 
 namespace hasten {
-namespace {
-
-// During its lifetime, marks backward passes as passes of Accelerator::backward.
-class AcceleratorBackwardScope {
- public:
-  explicit AcceleratorBackwardScope(const std::vector<std::unique_ptr<DataParallelModel>>& models)
-      : models_(models) {
-    for (const auto& model : models_) model->in_accelerator_backward = true;
-  }
-  AcceleratorBackwardScope(const AcceleratorBackwardScope&) = delete;
-  AcceleratorBackwardScope& operator=(const AcceleratorBackwardScope&) = delete;
-  ~AcceleratorBackwardScope() {
-    for (const auto& model : models_) model->in_accelerator_backward = false;
-  }
-
- private:
-  const std::vector<std::unique_ptr<DataParallelModel>>& models_;
-};
-
-}  // namespace
 
 GradientSync::GradientSync(Group group, DistributedDataParallelKwargs options)
-    : group_(std::move(group)), options_(options) {}
+    : group_(std::move(group)),
+      options_(options),
+      runner_(models_, options.find_unused_parameters),
+      announcer_(group_, models_) {}
 
 void GradientSync::add_model(const std::shared_ptr<torch::nn::Module>& module) {
   if (group_.size() == 1) return;
@@ -54,12 +36,7 @@ void GradientSync::drop_destroyed_models() {
 void GradientSync::sync_buffers(const torch::nn::Module* module) {
   for (const auto& model : models_) {
     if (model->module() != module || !model->sends_buffers()) continue;
-    std::int64_t from = 0;
-    if (join_) {
-      join_->exchange({.call = JoinCall::buffers, .models = model_bits({model.get()})});
-      if (!join_->all_have_data()) from = join_->leader();
-    }
-    model->send_buffers(from);
+    model->send_buffers(announcer_.announce_buffers(model.get()));
   }
 }
 
@@ -72,7 +49,7 @@ Synchronization GradientSync::set_synchronization(const torch::nn::Module* modul
 }
 
 void GradientSync::average(const torch::nn::Module* module) {
-  require_all_have_data("the averaging of LocalSGD");
+  announcer_.require_all_have_data("the averaging of LocalSGD");
   for (const auto& model : models_) {
     if (model->module() == module) model->average();
   }
@@ -95,31 +72,6 @@ bool GradientSync::is_local(const BackwardPass& pass, const AccumulationWindow* 
                "loss is to train"});
 }
 
-void GradientSync::run(const BackwardPass& pass, const at::Tensor& loss) const {
-  const AcceleratorBackwardScope scope(models_);
-  // Scales in float, because in 16 bits the scaled loss might overflow.
-  const at::Tensor scaled =
-      pass.scale == 1 ? loss : (has_16_bits(loss) ? loss.to(at::kFloat) : loss) * pass.scale;
-  torch::autograd::backward({scaled}, {}, pass.retain_graph, pass.create_graph, pass.inputs);
-}
-
-void GradientSync::add_gradients(const BackwardPass& pass, double share) const {
-  if (share == 1.0) return run(pass, pass.loss);
-  if (!has_16_bits(pass.loss) && pass.scale == 1) return run(pass, pass.loss * share);
-  // The gradient of a 16-bit loss has 16 bits too and would round the share. In a float16 pass, a
-  // share of thousands of items would overflow. Instead, the existing gradients are divided by the
-  // share before the pass, and all gradients are multiplied by it afterwards.
-  const std::vector<at::Tensor> leaves = tensors_of(pass.leaves());
-  scale_gradients_(leaves, 1.0 / share);
-  try {
-    run(pass, pass.loss);
-  } catch (...) {
-    scale_gradients_(leaves, share);  // a pass that throws is not counted
-    throw;
-  }
-  scale_gradients_(leaves, share);
-}
-
 void GradientSync::exchange(const BackwardPass& pass, AccumulationWindow* window) {
   if (window == nullptr) return exchange_pass(pass);
   const bool first = window->count_pass(pass.weight);
@@ -135,23 +87,24 @@ void GradientSync::exchange(const BackwardPass& pass, AccumulationWindow* window
   });
   const auto models = early ? models_to_exchange(pass, window) : std::vector<DataParallelModel*>{};
   if (!models.empty()) {
-    if (join_) announce_backward(models, JoinPass::early, /*sums_weights=*/false);
+    if (is_in_join()) announcer_.announce_backward(models, JoinPass::early, /*sums_weights=*/false);
     const auto size = static_cast<double>(group_.size());
-    return reduce(models, &pass, pass.weight, pass.weight, 1.0 / size);
+    return runner_.reduce(models, &pass, pass.weight, pass.weight, 1.0 / size);
   }
-  if (pass.weight > 0) add_gradients(pass, pass.weight);
+  if (pass.weight > 0) runner_.add_gradients(pass, pass.weight);
 }
 
 // Exchanges a pass that belongs to no window. Sums the weights over the processes only if some
 // processes may be out of data or if weights may differ.
 void GradientSync::exchange_pass(const BackwardPass& pass) {
   const std::vector<DataParallelModel*> models = models_to_exchange(pass, nullptr);
-  const bool announces = join_ && !models.empty();
-  if (announces) announce_backward(models, JoinPass::without_window, /*sums_weights=*/true);
-  const bool differs = join_ ? announces : pass.by_items;
+  const bool announces = is_in_join() && !models.empty();
+  if (announces)
+    announcer_.announce_backward(models, JoinPass::without_window, /*sums_weights=*/true);
+  const bool differs = is_in_join() ? announces : pass.by_items;
   const double all = total_weight(pass.weight, differs);
   weight_share_ = all > 0 ? pass.weight / all : 0;
-  reduce(models, &pass, pass.weight, 1.0, *weight_share_);
+  runner_.reduce(models, &pass, pass.weight, 1.0, *weight_share_);
 }
 
 // Exchanges a pass of a window's last micro-batch.
@@ -160,11 +113,11 @@ void GradientSync::exchange_at_end(const BackwardPass& pass, AccumulationWindow&
   const std::vector<DataParallelModel*> models = models_to_exchange(pass, &window);
   // Without an exchange there is no announcement, because processes without data would not take
   // part in it.
-  const bool announces = join_ ? !models.empty() : announces_models(window);
-  if (announces) announce_backward(models, JoinPass::closing, /*sums_weights=*/first);
+  const bool announces = is_in_join() ? !models.empty() : announces_models(window);
+  if (announces) announcer_.announce_backward(models, JoinPass::closing, /*sums_weights=*/first);
   if (first) {
     // The micro-batches that had a backward pass may differ between processes.
-    const bool differs = join_ ? announces : pass.by_items || window.capacity() > 1;
+    const bool differs = is_in_join() ? announces : pass.by_items || window.capacity() > 1;
     window.close(total_weight(window.weight(), differs));
   }
   const double all = window.total_weight();
@@ -186,7 +139,7 @@ void GradientSync::throw_join_with_hook() const {
 }
 
 ExchangeHook GradientSync::add_pre_exchange_function(std::function<void()> function) {
-  if (join_) throw_join_with_hook();
+  if (is_in_join()) throw_join_with_hook();
   std::erase_if(pre_exchange_functions_, [](const auto& each) { return !*each; });
   pre_exchange_functions_.push_back(std::make_shared<std::function<void()>>(std::move(function)));
   return ExchangeHook(pre_exchange_functions_.back());
@@ -195,11 +148,12 @@ ExchangeHook GradientSync::add_pre_exchange_function(std::function<void()> funct
 // Exchanges the gradients of a window after they have been computed.
 void GradientSync::exchange_after_pass(const BackwardPass& pass, AccumulationWindow& window,
                                        const std::vector<DataParallelModel*>& models) {
-  if (pass.weight > 0) add_gradients(pass, pass.weight);
+  if (pass.weight > 0) runner_.add_gradients(pass, pass.weight);
   for (const auto& function : pre_exchange_functions_) {
     if (*function) (*function)();
   }
-  if (announces_models(window)) announce_backward(models, JoinPass::closing, /*sums_weights=*/true);
+  if (announces_models(window))
+    announcer_.announce_backward(models, JoinPass::closing, /*sums_weights=*/true);
   close_with_weights(window);
   const double all = window.total_weight();
   weight_share_ = all > 0 ? window.weight() / all : 0;
@@ -224,11 +178,11 @@ void GradientSync::exchange_window(AccumulationWindow& window,
     again = true;
     if (all > 0) scale_gradients_(model->parameters(), all / static_cast<double>(group_.size()));
   }
-  if (all <= 0) return reduce(models, pass, 0, 1.0, 0);
+  if (all <= 0) return runner_.reduce(models, pass, 0, 1.0, 0);
   // With a single micro-batch the loss is not scaled.
   if (pass && window.batches() == 1 && !again)
-    return reduce(models, pass, weight, 1.0, weight / all);
-  reduce(models, pass, weight, weight, 1.0 / all);
+    return runner_.reduce(models, pass, weight, 1.0, weight / all);
+  runner_.reduce(models, pass, weight, weight, 1.0 / all);
 }
 
 // True if the processes must announce to each other which models they exchange at the end of the
@@ -255,7 +209,8 @@ void GradientSync::close(AccumulationWindow& window, const std::vector<at::Tenso
          .hint = "call accelerator.backward(loss * 0); or pass the number of items in every "
                  "process, which is 0 here; or skip the step in every process"});
   }
-  if (join_ || announces_models(window)) return exchange_remaining(window, std::move(missing));
+  if (is_in_join() || announces_models(window))
+    return exchange_remaining(window, std::move(missing));
   close_with_weights(window);
   exchange_window(window, missing, nullptr);
 }
@@ -269,9 +224,10 @@ void GradientSync::exchange_remaining(AccumulationWindow& window,
     std::erase_if(with_gradients,
                   [](const DataParallelModel* model) { return !model->has_gradients(); });
     const bool sums_weights = !window.is_closed();
-    announce_backward(with_gradients, JoinPass::catch_up, sums_weights);
-    const bool is_last = message_exchange().leader_message().is_catch_up();
-    const auto models = models_from_bits(message_exchange().announced_models());
+    const MessageExchange& messages =
+        announcer_.announce_backward(with_gradients, JoinPass::catch_up, sums_weights);
+    const bool is_last = messages.leader_message().is_catch_up();
+    const auto models = announcer_.models_from_bits(messages.announced_models());
     if (sums_weights) close_with_weights(window);
     exchange_window(window, models, nullptr);
     if (is_last) {  // no process has gradients of the remaining models
@@ -335,60 +291,6 @@ std::vector<DataParallelModel*> GradientSync::models_to_exchange(
   return models;
 }
 
-void GradientSync::reduce(const std::vector<DataParallelModel*>& models, const BackwardPass* pass,
-                          double weight, double share, double factor) {
-  const bool adds = pass != nullptr && weight > 0;
-  for (DataParallelModel* const model : models) model->update_parameters();
-  // The leaves to which the user has restricted the pass, or that get zeros from this process.
-  std::optional<Leaves> some;
-  if (pass != nullptr && (pass->inputs_of_user || (!adds && options_.find_unused_parameters)))
-    some = pass->leaves();
-  if (pass != nullptr && pass->inputs_of_user) {
-    for (const DataParallelModel* const model : models) model->check_all_parameters_used(*some);
-  }
-  const bool is_half = adds && has_16_bits(pass->loss);
-  // If no parameter has a gradient yet, the loss is multiplied by the factor. This saves a pass
-  // over the buckets.
-  const bool fresh = !models.empty() && !is_half &&
-                     std::none_of(models.begin(), models.end(),
-                                  [](const auto* model) { return model->has_gradients(); });
-  if (fresh) share *= std::exchange(factor, 1.0);
-  const bool rounds = is_half || (adds && !fresh && pass->scale != 1);
-  std::vector<at::Tensor> outside_buckets;  // leaves of the pass in no bucket
-  if (rounds && share != 1.0) {             // as in add_gradients; the buckets apply the share
-    Leaves leaves = pass->leaves();
-    for (const DataParallelModel* const model : models) {
-      scale_gradients_(model->parameters(), 1.0 / share);
-      for (const at::Tensor& each : model->parameters()) leaves.erase(each.unsafeGetTensorImpl());
-    }
-    outside_buckets = tensors_of(leaves);
-    scale_gradients_(outside_buckets, 1.0 / share);
-    factor *= share;
-  }
-  at::Tensor own;
-  if (adds) {
-    own = rounds || share == 1.0 ? pass->loss : pass->loss * share;
-  } else {
-    // A process without items adds zeros, because its own loss is a mean over nothing, 0 / 0.
-    for (const DataParallelModel* const model : models) {
-      const at::Tensor one =
-          model->zero_loss(options_.find_unused_parameters && some ? &*some : nullptr);
-      if (one.defined()) own = own.defined() ? own + one.to(own.device()) : one;
-    }
-  }
-  // The last model is usually closest to the loss and gets its gradients first.
-  const auto order = models.size() > 1 ? std::make_shared<PassOrder>() : nullptr;
-  for (auto model = models.rbegin(); model != models.rend(); ++model) {
-    const bool restricted = adds && some.has_value();
-    (*model)->prepare_backward(restricted ? (*model)->zero_loss(&*some) : own, own, factor, order);
-  }
-  // Runs before the reducers wait for the buckets that they have sent.
-  if (order && own.defined()) call_at_end_of_pass(own, [order] { order->release(); });
-  if (own.defined()) run(adds ? *pass : BackwardPass{}, own);
-  for (DataParallelModel* const model : models) model->finish_backward(own);
-  scale_gradients_(outside_buckets, share);
-}
-
 void GradientSync::check_not_abandoned(const AccumulationWindow& window) const {
   if (!window.is_due() || !window.holds_gradients()) return;
   const bool is_shared = std::any_of(models_.begin(), models_.end(), [&](const auto& model) {
@@ -413,7 +315,7 @@ void GradientSync::mark_cleared(const std::vector<at::Tensor>& parameters) {
 
 at::Tensor GradientSync::mean_loss(const at::Tensor& loss) {
   if (!weight_share_ || !loss.defined()) return loss;
-  require_all_have_data("optimizer.step(closure)");
+  announcer_.require_all_have_data("optimizer.step(closure)");
   const torch::NoGradGuard no_grad;
   // A process without items has a loss of 0 / 0.
   const at::Tensor own = *weight_share_ > 0 ? loss.detach().to(at::kDouble) * *weight_share_
@@ -422,74 +324,8 @@ at::Tensor GradientSync::mean_loss(const at::Tensor& loss) {
 }
 
 void GradientSync::begin_join(const std::vector<torch::nn::Module*>& models) {
-  if (join_) {
-    throw UsageError("prepare.nested-join", {.what = "join_uneven_inputs inside join_uneven_inputs",
-                                             .hint = "pass all models to one call"});
-  }
   if (has_pre_exchange_function()) throw_join_with_hook();
-  // A group with one process has a scope too, but exchanges no messages.
-  join_ = std::make_unique<Join>(group_, models);
-}
-
-void GradientSync::require_all_have_data(const char* call) {
-  if (!join_ || group_.size() == 1) return;
-  join_->exchange({.call = JoinCall::other});
-  if (join_->all_have_data()) return;
-  throw UsageError(
-      "prepare.join-call",
-      {.what = str(call, " inside join_uneven_inputs after a process has run out of data"),
-       .hint = "call it after the scope; gather_for_metrics works inside"});
-}
-
-std::int64_t GradientSync::announce_rows() {
-  if (!join_ || group_.size() == 1) return -1;
-  join_->exchange({.call = JoinCall::rows});
-  return join_->all_have_data() ? -1 : join_->leader();
-}
-
-MessageExchange& GradientSync::message_exchange() {
-  if (join_) return *join_;
-  if (!message_exchange_) message_exchange_ = std::make_unique<MessageExchange>(group_);
-  return *message_exchange_;
-}
-
-void GradientSync::announce_backward(const std::vector<DataParallelModel*>& models, JoinPass pass,
-                                     bool sums_weights) {
-  message_exchange().exchange({.call = JoinCall::backward,
-                               .models = model_bits(models),
-                               .pass = pass,
-                               .sums_weights = sums_weights});
-}
-
-// Converts models to the bits that processes exchange. Bit i stands for the i-th prepared model.
-std::int64_t GradientSync::model_bits(const std::vector<DataParallelModel*>& models) const {
-  std::int64_t bits = 0;
-  for (std::size_t i = 0; i < models_.size(); ++i) {
-    const auto* const model = models_[i].get();
-    if (std::find(models.begin(), models.end(), model) == models.end()) continue;
-    const bool is_named = !join_ || std::find(join_->models.begin(), join_->models.end(),
-                                              model->module()) != join_->models.end();
-    if (i >= 62 || !is_named) {
-      throw UsageError(
-          "prepare.join-model",
-          {.what = join_ ? "a pass inside join_uneven_inputs of a model that was not passed to it"
-                         : "an accumulation window of too many models",
-           .got = str("prepared model ", i, ", counted from 0"),
-           .hint = join_ ? "pass every model that the scope trains, at most 62: "
-                           "join_uneven_inputs(a, b)"
-                         : "prepare at most 62 models with one Accelerator"});
-    }
-    bits |= std::int64_t{1} << i;
-  }
-  return bits;
-}
-
-std::vector<DataParallelModel*> GradientSync::models_from_bits(std::int64_t bits) const {
-  std::vector<DataParallelModel*> models;
-  for (std::size_t i = 0; i < models_.size(); ++i) {
-    if ((bits >> i & 1) != 0) models.push_back(models_[i].get());
-  }
-  return models;
+  announcer_.begin_join(models);
 }
 
 void GradientSync::close_with_weights(AccumulationWindow& window) {
@@ -497,7 +333,7 @@ void GradientSync::close_with_weights(AccumulationWindow& window) {
 }
 
 void GradientSync::exchange_zeros(const std::vector<DataParallelModel*>& models) {
-  reduce(models, nullptr, 0, 1.0, 1.0 / static_cast<double>(group_.size()));
+  runner_.reduce(models, nullptr, 0, 1.0, 1.0 / static_cast<double>(group_.size()));
 }
 
 }  // namespace hasten

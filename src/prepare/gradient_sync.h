@@ -25,14 +25,17 @@
 #include "hasten/process/group.h"
 #include "prepare/accumulation_window.h"
 #include "prepare/backward_pass.h"
+#include "prepare/backward_runner.h"
 #include "prepare/data_parallel_model.h"
-#include "prepare/join_messages.h"
+#include "prepare/exchange_announcer.h"
 
 namespace hasten {
 
 class GradientSync {
  public:
   GradientSync(Group group, DistributedDataParallelKwargs options);
+  GradientSync(const GradientSync&) = delete;
+  GradientSync& operator=(const GradientSync&) = delete;
 
   // Adds a model, unless it was added before. Its weights become equal to rank 0's. A collective.
   void add_model(const std::shared_ptr<torch::nn::Module>& module);
@@ -55,10 +58,6 @@ class GradientSync {
   // Adds a function that is called before the exchange of a window
   // (hasten/prepare/detail/exchange_hook.h). Throws "prepare.join-call" inside join_uneven_inputs.
   ExchangeHook add_pre_exchange_function(std::function<void()> function);
-  // Runs the pass with this loss, which is the loss of the pass or derived from it.
-  void run(const BackwardPass& pass, const at::Tensor& loss) const;
-  // Adds the gradients of the loss times `share` to the gradients.
-  void add_gradients(const BackwardPass& pass, double share) const;
   // Called before a step if the window's last micro-batch had no backward pass, or none that
   // reached all of these parameters. Throws "prepare.open-window".
   void close(AccumulationWindow& window, const std::vector<at::Tensor>& parameters);
@@ -76,22 +75,18 @@ class GradientSync {
   // weighted mean over the processes, and the call is a collective.
   at::Tensor mean_loss(const at::Tensor& loss);
 
-  // Begins a scope in which processes may run out of data. Throws "prepare.nested-join",
-  // "prepare.join-call".
+  // Runs passes that exchange nothing.
+  const BackwardRunner& runner() const { return runner_; }
+  // Announces collectives inside join_uneven_inputs.
+  ExchangeAnnouncer& announcer() { return announcer_; }
+  // Begins a scope in which processes may run out of data; announcer().end_join() ends it. Throws
+  // "prepare.nested-join", "prepare.join-call".
   void begin_join(const std::vector<torch::nn::Module*>& models);
-  void end_join() { join_.reset(); }
-  // Returns null outside of join_uneven_inputs.
-  Join* join() const { return join_.get(); }
-  // Call it before a collective in which a process without data cannot take part. Throws
-  // "prepare.join-call" if there is such a process.
-  void require_all_have_data(const char* call);
-  // Call it before tensors are gathered row by row. Returns the rank that describes the tensors to
-  // the processes without data, or -1 if all have data.
-  std::int64_t announce_rows();
+  // True inside join_uneven_inputs.
+  bool is_in_join() const { return announcer_.join() != nullptr; }
 
   // A process without data makes the following calls instead of those above
   // (prepare/join_participant.h).
-  std::vector<DataParallelModel*> models_from_bits(std::int64_t bits) const;
   // Closes the window with the weights of all processes. A collective.
   void close_with_weights(AccumulationWindow& window);
   // Exchanges models of a closed window. Their gradients are sums over this process's micro-batches
@@ -103,11 +98,6 @@ class GradientSync {
   void exchange_zeros(const std::vector<DataParallelModel*>& models);
 
  private:
-  // Adds the gradients of the loss times `share` to the gradients, then sums each gradient over the
-  // processes and multiplies it by `factor`. If the pass is null or the weight zero, this process
-  // adds zeros.
-  void reduce(const std::vector<DataParallelModel*>& models, const BackwardPass* pass,
-              double weight, double share, double factor);
   void exchange_pass(const BackwardPass& pass);
   void exchange_at_end(const BackwardPass& pass, AccumulationWindow& window, bool first);
   void exchange_after_pass(const BackwardPass& pass, AccumulationWindow& window,
@@ -118,11 +108,6 @@ class GradientSync {
   void divide_local(AccumulationWindow& window, const std::vector<at::Tensor>& parameters) const;
   double total_weight(double own, bool differs);
   bool announces_models(const AccumulationWindow& window) const;
-
-  MessageExchange& message_exchange();
-  void announce_backward(const std::vector<DataParallelModel*>& models, JoinPass pass,
-                         bool sums_weights);
-  std::int64_t model_bits(const std::vector<DataParallelModel*>& models) const;
 
   // Returns the models of the window, or all models if there is no window. If there are several
   // prepared models, returns only those that the loss reaches.
@@ -137,11 +122,8 @@ class GradientSync {
   const Group group_;
   const DistributedDataParallelKwargs options_;
   std::vector<std::unique_ptr<DataParallelModel>> models_;  // in the order of their preparation
-  // Set inside join_uneven_inputs only.
-  std::unique_ptr<Join> join_;
-  // Exchanges the messages before an exchange outside join_uneven_inputs. Null before the first
-  // one.
-  std::unique_ptr<MessageExchange> message_exchange_;
+  const BackwardRunner runner_;
+  ExchangeAnnouncer announcer_;
   // The weight of this process's latest loss divided by the sum of the weights of all processes. It
   // is unset if the processes exchanged nothing.
   std::optional<double> weight_share_;

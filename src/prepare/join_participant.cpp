@@ -52,7 +52,7 @@ JoinScope::~JoinScope() noexcept(false) {
   struct JoinCleanup {
     AcceleratorState& state;
     ~JoinCleanup() {
-      state.gradients.end_join();
+      state.gradients.announcer().end_join();
       state.loaders.set_even_batches(std::nullopt);
     }
   } const end{*state_};
@@ -61,7 +61,7 @@ JoinScope::~JoinScope() noexcept(false) {
 }
 
 JoinParticipant::JoinParticipant(AcceleratorState& state)
-    : state_(state), gradients_(state.gradients), join_(*state.gradients.join()) {}
+    : state_(state), gradients_(state.gradients), join_(*state.gradients.announcer().join()) {}
 
 void JoinParticipant::run() {
   if (state_.group.size() == 1) return;
@@ -79,7 +79,7 @@ void JoinParticipant::take_part(const JoinMessage& message) {
     case JoinCall::backward:
       return take_part_in_backward(message);
     case JoinCall::buffers:
-      for (DataParallelModel* const model : gradients_.models_from_bits(message.models))
+      for (DataParallelModel* const model : gradients_.announcer().models_from_bits(message.models))
         model->send_buffers(join_.leader());
       return;
     case JoinCall::rows:
@@ -97,7 +97,7 @@ void JoinParticipant::take_part(const JoinMessage& message) {
 // Takes part with zeros, or with the gradients of an open window of this process.
 void JoinParticipant::take_part_in_backward(const JoinMessage& message) {
   const std::int64_t bits = join_.announced_models();
-  const std::vector<DataParallelModel*> models = gradients_.models_from_bits(bits);
+  const std::vector<DataParallelModel*> models = gradients_.announcer().models_from_bits(bits);
   exchanged_without_data_ |= bits;
   if (message.pass == JoinPass::early) return take_part_in_early_exchange(models, bits);
   const auto open = message.pass == JoinPass::without_window ? nullptr : open_window_of(models);
@@ -145,7 +145,7 @@ void JoinParticipant::copy_state_from_last_rank() {
   const Group& group = state_.group;
   const std::int64_t from = join_.last_rank();
   for (torch::nn::Module* const module : join_.models) equalize_weights(*module, group, from);
-  clear_gradients(gradients_.models_from_bits(exchanged_without_data_));
+  clear_gradients(gradients_.announcer().models_from_bits(exchanged_without_data_));
   for (const auto& each : state_.synced_states.all()) {
     std::string state, why;
     try {

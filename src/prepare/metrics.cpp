@@ -71,7 +71,7 @@ at::Tensor gather_for_metrics(const at::Tensor& tensor, AcceleratorState& state)
     entries = entries.to(at::kFloat);
   const BatchInfo* const batch = state.loaders.current();
   if (group.size() == 1) return without_padding_rows(entries, batch);
-  const std::int64_t describing_rank = state.gradients.announce_rows();
+  const std::int64_t describing_rank = state.gradients.announcer().announce_rows();
   // A step that cannot be padded is full in every process that has data.
   const bool may_be_filled = batch != nullptr && batch->may_be_padded;
   if (describing_rank < 0 && !may_be_filled) return group.gather(entries);

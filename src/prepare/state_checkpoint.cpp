@@ -141,7 +141,7 @@ fs::path save_state_checkpoint(AcceleratorState& state, const ProjectConfigurati
                                const fs::path& folder, const SaveStateOptions& options) {
   const Group& group = state.group;
   const bool writes = writes_checkpoints(state, project);
-  state.gradients.require_all_have_data("save_state");
+  state.gradients.announcer().require_all_have_data("save_state");
   state.background_save.finish();  // two saves at once would rotate each other's folders
   OpenWindows open;
   once(group, true, [&] {
@@ -193,7 +193,7 @@ fs::path save_state_checkpoint(AcceleratorState& state, const ProjectConfigurati
 bool load_state_checkpoint(AcceleratorState& state, const ProjectConfiguration& project,
                            const fs::path& folder) {
   const Group& group = state.group;
-  state.gradients.require_all_have_data("load_state");
+  state.gradients.announcer().require_all_have_data("load_state");
   state.background_save.finish();
   const fs::path from = folder_to_load(state, project, folder);
   if (from.empty()) return false;
