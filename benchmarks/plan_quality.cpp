@@ -255,11 +255,11 @@ int main(int argc, char** argv) {
   int rounds = 3, first = 0, count = 1000;
   Exactness exactness = Exactness::rounding;
   for (int i = 1; i + 1 < argc; i += 2) {
-    const std::string word = argv[i];
-    if (word == "--rounds") rounds = std::atoi(argv[i + 1]);
-    if (word == "--first") first = std::atoi(argv[i + 1]);
-    if (word == "--models") count = std::atoi(argv[i + 1]);
-    if (word == "--exactness") exactness = from_name<Exactness>(argv[i + 1]).value();
+    const std::string argument = argv[i];
+    if (argument == "--rounds") rounds = std::atoi(argv[i + 1]);
+    if (argument == "--first") first = std::atoi(argv[i + 1]);
+    if (argument == "--models") count = std::atoi(argv[i + 1]);
+    if (argument == "--exactness") exactness = from_name<Exactness>(argv[i + 1]).value();
   }
   at::set_num_threads(1);
   keep_freed_memory();

@@ -15,18 +15,18 @@ struct Options {
 inline Options parse(int argc, char** argv) {
   Options options;
   for (int i = 1; i < argc; ++i) {
-    const std::string word = argv[i];
+    const std::string argument = argv[i];
     const std::string value = i + 1 < argc ? argv[i + 1] : "";
-    if (word == "--page") {
+    if (argument == "--page") {
       options.page = true;
-    } else if (word == "--steps" && std::atol(value.c_str()) > 0) {
+    } else if (argument == "--steps" && std::atol(value.c_str()) > 0) {
       options.steps = std::atol(argv[++i]);
-    } else if (word == "--device" && !value.empty()) {
+    } else if (argument == "--device" && !value.empty()) {
       options.gpu = &hasten::find_gpu(argv[++i]);
       if (options.steps == 0) options.steps = 2;
     } else {
       throw hasten::ConfigError("config.unknown-key",
-                                {.what = "unknown or incomplete argument " + word,
+                                {.what = "unknown or incomplete argument " + argument,
                                  .expected = "--steps N, --device cuda:NAME or --page"});
     }
   }

@@ -83,14 +83,14 @@ class RunContext:
     def left(self):
         return self.deadline - time.monotonic()
 
-    def start(self, words, **environment):
+    def start(self, arguments, **environment):
         """Starts a program in a session of its own; its output goes to a file."""
         self.refuse_if_interrupted()
         log = self.logs / (self.case.replace("/", "_").replace(" ", "_") + ".log")
         output = open(log, "a")
-        output.write("$ " + " ".join(map(str, words)) + "\n")
+        output.write("$ " + " ".join(map(str, arguments)) + "\n")
         output.flush()
-        process = subprocess.Popen([str(word) for word in words], stdout=output, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, start_new_session=True,
+        process = subprocess.Popen(list(map(str, arguments)), stdout=output, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, start_new_session=True,
                                    env=self.environment | {name: str(value) for name, value in environment.items()}, cwd=self.scratch)
         process.log, process.log_start = log, output.tell()
         output.close()
@@ -141,16 +141,16 @@ class RunContext:
         errors = [line for line in lines if "error" in line.lower()]
         return (errors or lines or ["no output"])[-1][:300]
 
-    def run(self, words, codes=(0,), **environment):
+    def run(self, arguments, codes=(0,), **environment):
         """Runs a program to its end and returns its output. Raises Failed if the exit code is not in `codes`."""
-        process = self.start(words, **environment)
+        process = self.start(arguments, **environment)
         code = self.wait(process)
         if code not in codes:
             raise Failed(f"exit code {code}: {self.last_line(process)}")
         return self.text_of(process)
 
-    def hasten(self, *words, codes=(0,), **environment):
-        return self.run([self.program("hasten"), *words], codes, **environment)
+    def hasten(self, *arguments, codes=(0,), **environment):
+        return self.run([self.program("hasten"), *arguments], codes, **environment)
 
     def json_of(self, text):
         """Returns the last JSON object of an output, which may span several lines."""

@@ -4,7 +4,7 @@ import os
 import signal
 
 from cases import Case, Failed, Skipped, concurrent_case
-from part_tests import train_words
+from part_tests import train_arguments
 
 NAME = "faults"
 SECONDS = 120
@@ -19,8 +19,8 @@ def cases(context):
     return out
 
 
-def start_endless_run(context, folder, *words):
-    return context.start([context.program("hasten"), *train_words(context, folder, 10_000_000, *words)])
+def start_endless_run(context, folder, *arguments):
+    return context.start([context.program("hasten"), *train_arguments(context, folder, 10_000_000, *arguments)])
 
 
 def sigterm(context):
@@ -47,22 +47,22 @@ def killed(context):
             raise Failed("no checkpoint was saved: " + context.last_line(process))
     context.kill(process)
     newest = max(int(path.name.split("-")[1]) for path in folder.glob("checkpoint-*") if path.name.split("-")[1].isdigit())
-    text = context.hasten(*train_words(context, folder, newest + 4, "--save_strategy", "no", "--resume_from_checkpoint", "true"))
+    text = context.hasten(*train_arguments(context, folder, newest + 4, "--save_strategy", "no", "--resume_from_checkpoint", "true"))
     state = json.loads((folder / "trainer_state.json").read_text())
     if state["global_step"] != newest + 4:
         raise Failed(f"step {state['global_step']} after the resumed run, expected {newest + 4}: {text[-200:]}")
     return {"resumed_at": newest}
 
 
-def train_large(context, model, batch, length, *words):
+def train_large(context, model, batch, length, *arguments):
     return context.hasten("train", "--model", model, "--data", "dummy", "--dummy_rows", 2 * batch, "--dummy_length", length, "--max_length", length, "--do_train",
                         "--disable_tqdm", "--per_device_train_batch_size", batch, "--max_steps", 2, "--save_strategy", "no", "--output_dir",
-                          context.scratch / f"memory-{batch}-{length}", *words, codes=(MEMORY_ERROR,))
+                          context.scratch / f"memory-{batch}-{length}", *arguments, codes=(MEMORY_ERROR,))
 
 
 def check_report(text, phase):
     expected = [f"memory runs out in the {phase} pass, in aten::", ", which requests ", " are held (", "a batch of "]
-    missing = [words for words in expected if words not in text]
+    missing = [each for each in expected if each not in text]
     if missing:
         raise Failed(f"the report lacks {missing}: {text[-600:]}")
     if "PYTORCH_CUDA_ALLOC_CONF" in text:

@@ -33,8 +33,8 @@ SMALL = {"bert 4x12": ("tests/oracle/data/models/sequence_single_label", "--batc
 
 
 def cases(context):
-    def of(name, words, precision, *more):
-        return concurrent_case(", ".join([name, precision, *more[:1]]), 40, lambda context: compare(context, [*words, "--precision", precision, *more[1:]]))
+    def of(name, arguments, precision, *more):
+        return concurrent_case(", ".join([name, precision, *more[:1]]), 40, lambda context: compare(context, [*arguments, "--precision", precision, *more[1:]]))
 
     def combination(model, batch, length, precision, optim, micro_batches, attention):
         return concurrent_case(f"bert {batch}x{length}, {precision}, {optim}, {micro_batches} micro-batches, {attention}", 40, lambda context: compare(
@@ -43,11 +43,11 @@ def cases(context):
 
     if context.on_cpu:
         tiny = SMALL["bert 4x12"][0]
-        return [*(of(name, words, precision) for name, words in SMALL.items() for precision in PRECISIONS[:2]),
+        return [*(of(name, arguments, precision) for name, arguments in SMALL.items() for precision in PRECISIONS[:2]),
                 *(combination(tiny, batch, 12, *others) for batch, _, *others in COMBINATIONS[:2])]
     base = "bert-base 32x128"
-    return [*(of(name, words, precision) for precision in PRECISIONS for name, words in STEPS.items()),
-            *(of(base, STEPS[base], "bf16", name, *words) for name, words in TECHNIQUES.items()),
+    return [*(of(name, arguments, precision) for precision in PRECISIONS for name, arguments in STEPS.items()),
+            *(of(base, STEPS[base], "bf16", name, *arguments) for name, arguments in TECHNIQUES.items()),
             *(combination("bert-base", *each) for each in COMBINATIONS),
             Case(f"{base}, bf16, with CUDA's context", 40, lambda context: compare(context, [*STEPS[base], "--precision", "bf16"], is_alone=True))]
 
@@ -56,11 +56,11 @@ def percent(predicted, measured):
     return 100 * (predicted - measured) / measured if measured else 0.0
 
 
-def compare(context, words, is_alone=False):
+def compare(context, arguments, is_alone=False):
     """Compares what the process allocates and reserves and, if it is alone on the GPU, the used memory that NVML reports."""
-    words = [context.kit / words[0] if "/" in str(words[0]) else words[0], *words[1:]]
-    predicted = memory(context, *words, "--device", "cpu" if context.on_cpu else f"cuda:{context.gpu}")
-    measured = memory(context, *words, "--measure", "--device", context.device)
+    arguments = [context.kit / arguments[0] if "/" in str(arguments[0]) else arguments[0], *arguments[1:]]
+    predicted = memory(context, *arguments, "--device", "cpu" if context.on_cpu else f"cuda:{context.gpu}")
+    measured = memory(context, *arguments, "--measure", "--device", context.device)
     values = {"predicted_allocated": predicted["peak"], "measured_allocated": measured["peak"], "error_percent": percent(predicted["peak"], measured["peak"]),
               "predicted_reserved": predicted["reserved"], "measured_reserved": measured["reserved"],
               "reserved_error_percent": percent(predicted["reserved"], measured["reserved"])}
@@ -74,7 +74,7 @@ def compare(context, words, is_alone=False):
     return values
 
 
-def memory(context, *words):
-    found = context.json_of(context.hasten("estimate", *words, "--json"))["memory"]
+def memory(context, *arguments):
+    found = context.json_of(context.hasten("estimate", *arguments, "--json"))["memory"]
     gpu = found.get("gpu") or {}
     return {"peak": found["peak"], "reserved": gpu.get("reserved", 0), "context": gpu.get("context", 0)}

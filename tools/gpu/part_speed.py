@@ -43,16 +43,16 @@ def runs(context, step, program):
 def measure(context, step, program):
     model, batch, length, precision, block, *further = step
     model = str(context.kit / model) if "/" in model else model
-    words = ["--model", model, "--batch", batch, "--seq", length, "--precision", precision, "--steps", block, "--blocks", 3, "--warm_up", context.small(5, 1),
-             "--device", context.device]
+    arguments = ["--model", model, "--batch", batch, "--seq", length, "--precision", precision, "--steps", block, "--blocks", 3, "--warm_up", context.small(5, 1),
+                 "--device", context.device]
     if program.startswith("hasten"):
         kernels = {"HASTEN_CUDA_KERNELS": KERNELS[program]}
         without = "without graphs" in program
-        values = context.json_of(context.run([context.program("gpu_step"), *words, *further, "--cuda_graph", 0 if without else "auto"], **kernels))
+        values = context.json_of(context.run([context.program("gpu_step"), *arguments, *further, "--cuda_graph", 0 if without else "auto"], **kernels))
         return values | prediction(context, model, batch, length, precision, [*further, *(["--cuda_graph", "false"] if without else [])],
                                    values["step_seconds"], kernels)
     compiled = ["--compile"] if "compiled" in program else []
-    text = context.run([context.python, context.kit / "gpu/gpu_step.py", *words, *compiled], codes=(0, 77))
+    text = context.run([context.python, context.kit / "gpu/gpu_step.py", *arguments, *compiled], codes=(0, 77))
     if '"missing"' in text:
         raise Skipped(context.json_of(text)["missing"])
     return context.json_of(text)
@@ -60,9 +60,9 @@ def measure(context, step, program):
 
 def prediction(context, model, batch, length, precision, further, seconds, kernels):
     """Returns the predicted time of the step on the GPU, and the share of the peak that the measured step reaches (MFU)."""
-    words = ["estimate", model, "--batch", batch, "--seq", length, "--precision", "fp32" if precision == "tf32" else precision,
-             *(["--tf32", "true"] if precision == "tf32" else []), *further, "--device", f"cuda:{context.gpu}", "--json"]
-    report = context.json_of(context.hasten(*words, **kernels))
+    arguments = ["estimate", model, "--batch", batch, "--seq", length, "--precision", "fp32" if precision == "tf32" else precision,
+                 *(["--tf32", "true"] if precision == "tf32" else []), *further, "--device", f"cuda:{context.gpu}", "--json"]
+    report = context.json_of(context.hasten(*arguments, **kernels))
     flops = sum(each["flops"] for each in report["operations"] if each["group"] == "tensor_contraction") / report["steps"]
     peak = report["roofs"][PEAKS[precision]]
     expected = report["expected_step"]

@@ -17,7 +17,7 @@ SKIPPED_TEST = 77
 
 def cases(context):
     oracles = [concurrent_case(f"oracle/{name}", 60, lambda context, name=name: oracle(context, name)) for name in ORACLE]
-    examples = [concurrent_case(name, 40, lambda context, name=name, words=words: example(context, name, words)) for name, words in EXAMPLES.items()]
+    examples = [concurrent_case(name, 40, lambda context, name=name, arguments=arguments: example(context, name, arguments)) for name, arguments in EXAMPLES.items()]
     trained = [concurrent_case(f"hasten train, {precision}", 40, lambda context, precision=precision: train(context, precision)) for precision in ("fp32", "bf16", "fp16")]
     if context.on_cpu:  # the same tests run on the CPU in every build
         oracles, examples, trained = oracles[:2], examples[:2], trained[:1]
@@ -46,15 +46,15 @@ def oracle(context, name, kernels="1"):
     return {"test_cases": counts[0]}
 
 
-def example(context, name, words):
-    context.run([context.program(name), *words])
+def example(context, name, arguments):
+    context.run([context.program(name), *arguments])
     return {}
 
 
-def train_words(context, folder, steps, *words):
+def train_arguments(context, folder, steps, *arguments):
     model = context.kit / "tests/oracle/data/models/sequence_single_label"
     return ["train", "--model", model, "--data", "dummy", "--dummy_rows", 64, "--dummy_length", 12, "--do_train", "--disable_tqdm", "--max_steps", steps,
-            "--logging_steps", 2, "--output_dir", folder, *(["--use_cpu"] if context.on_cpu else []), *words]
+            "--logging_steps", 2, "--output_dir", folder, *(["--use_cpu"] if context.on_cpu else []), *arguments]
 
 
 def state_of(folder):
@@ -67,7 +67,7 @@ def losses_of(folder):
 
 def train(context, precision):
     folder = context.scratch / f"train-{precision}"
-    context.hasten(*train_words(context, folder, 20, "--save_strategy", "no", *([] if precision == "fp32" else [f"--{precision}"])), HASTEN_CUDA_KERNELS=1)
+    context.hasten(*train_arguments(context, folder, 20, "--save_strategy", "no", *([] if precision == "fp32" else [f"--{precision}"])), HASTEN_CUDA_KERNELS=1)
     losses = losses_of(folder)
     if len(losses) < 5 or not all(0 < loss < 10 for loss in losses.values()):
         raise Failed(f"losses {losses}, expected at least five between 0 and 10")
@@ -77,9 +77,9 @@ def train(context, precision):
 def resume(context):
     """A run of 8 steps and a run that resumes from a checkpoint of step 4 have the same losses, except for the order of additions."""
     whole, parts = context.scratch / "whole", context.scratch / "parts"
-    context.hasten(*train_words(context, whole, 8, "--save_strategy", "no"))
-    context.hasten(*train_words(context, parts, 8, "--save_steps", 4, "--save_strategy", "steps"))
-    context.hasten(*train_words(context, context.scratch / "continued", 8, "--save_strategy", "no", "--resume_from_checkpoint", parts / "checkpoint-4"))
+    context.hasten(*train_arguments(context, whole, 8, "--save_strategy", "no"))
+    context.hasten(*train_arguments(context, parts, 8, "--save_steps", 4, "--save_strategy", "steps"))
+    context.hasten(*train_arguments(context, context.scratch / "continued", 8, "--save_strategy", "no", "--resume_from_checkpoint", parts / "checkpoint-4"))
     a, b = losses_of(whole), losses_of(context.scratch / "continued")
     difference = max(abs(a[step] - b[step]) for step in a)
     if sorted(a) != sorted(b) or difference > 1e-4:
