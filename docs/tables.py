@@ -35,8 +35,8 @@ TYPICAL = ["cuda:" + name for name in ("t4", "v100-16gb", "rtx4090", "a10g", "l4
 BERT_LARGE = ["bert-large", "--batch", "4", "--seq", "512"]
 
 
-def estimate(*words):
-    return json.loads(subprocess.run([BIN / "hasten", "estimate", *words, "--json"], check=True, capture_output=True, text=True).stdout)
+def estimate(*arguments):
+    return json.loads(subprocess.run([BIN / "hasten", "estimate", *arguments, "--json"], check=True, capture_output=True, text=True).stdout)
 
 
 def output(*command):
@@ -65,15 +65,15 @@ def list_of_gpus():
     return "```\n$ hasten estimate --devices\n" + output("hasten", "estimate", "--devices") + "\n```"
 
 
-def excerpt(*words, beginnings):
+def excerpt(*arguments, beginnings):
     """Shows the lines of `hasten estimate` that have one of these beginnings, and "..." for the others. Leaves out blank lines."""
     lines = []
-    for line in filter(None, output("hasten", "estimate", *words).split("\n")):
+    for line in filter(None, output("hasten", "estimate", *arguments).split("\n")):
         if line.startswith(beginnings):
             lines += textwrap.wrap(line, MAX_COLUMNS, break_on_hyphens=False)
         elif lines[-1:] != ["..."]:
             lines.append("...")
-    return "\n".join(["```", "$ hasten estimate " + " ".join(words), *lines, "```"])
+    return "\n".join(["```", "$ hasten estimate " + " ".join(arguments), *lines, "```"])
 
 
 def expected_step():
@@ -97,9 +97,9 @@ def bert_large_on_gpus():
 RECOMPUTED = ["--activation_checkpointing"]
 
 
-def before_and_after(variants, *words):
+def before_and_after(variants, *arguments):
     """Compares the components of a step at its peak between variants: a title, and the options that it adds."""
-    reports = [(title, estimate(*words, *more)["memory"]) for title, more in variants]
+    reports = [(title, estimate(*arguments, *more)["memory"]) for title, more in variants]
     rows = [[title, *(f"{memory['at_peak'][name]:,}" for _, memory in reports)] for name, title in COMPONENTS.items()]
     rows.append(["**peak**", *(f"**{memory['peak']:,}**" for _, memory in reports)])
     rows.append(["most activations at any time", *(f"{memory['max_bytes']['activations']:,}" for _, memory in reports)])
@@ -125,15 +125,15 @@ def float16():
 def float16_on_gpus():
     variants = {"float": [], "tf32": ["--tf32", "true"], "fp16": ["--precision", "fp16"]}
 
-    def cells(device, words):
-        if "--tf32" in words and device in ("cuda:t4", "cuda:v100-16gb"):
+    def cells(device, arguments):
+        if "--tf32" in arguments and device in ("cuda:t4", "cuda:v100-16gb"):
             return ["-"]
-        report = estimate(*BERT_LARGE, "--device", device, *words)
+        report = estimate(*BERT_LARGE, "--device", device, *arguments)
         memory = (report["memory"]["gpu"]["reserved"] + report["memory"]["gpu"]["context"]) / 1e9
         step = f"{1000 * report['min_step_seconds']:.0f} ms"
-        return [step] if "--tf32" in words else [f"{memory:.2f} GB", step]
+        return [step] if "--tf32" in arguments else [f"{memory:.2f} GB", step]
     return markdown(["Device", "float: memory", "float: step", "tf32: step", "fp16: memory", "fp16: step"],
-                    [[device, *(cell for words in variants.values() for cell in cells(device, words))] for device in TYPICAL])
+                    [[device, *(cell for arguments in variants.values() for cell in cells(device, arguments))] for device in TYPICAL])
 
 
 def bfloat16_weights():
@@ -149,7 +149,7 @@ def offloading():
 
 
 def lean_optimizers():
-    variants = [("adamw_torch_fused", [])] + [(words.replace(" --optim_args", ","), ["--optim", *words.split()]) for words in (
+    variants = [("adamw_torch_fused", [])] + [(arguments.replace(" --optim_args", ","), ["--optim", *arguments.split()]) for arguments in (
         "adamw_8bit", "adamw_8bit --optim_args embedding_bits=8", "lion_8bit", "adafactor")]
     return before_and_after(variants, *BERT_LARGE)
 
@@ -179,8 +179,8 @@ def together():
                 ("the same with AdamW, weights and states in bfloat16", ["--batch", "1", *RECOMPUTED, "--weights_dtype", "bfloat16",
                                                                         "--optim_args", "state_dtype=bfloat16", *STEP_IN_BACKWARD])]
     rows = []
-    for title, words in variants:
-        memory = estimate("bert-large", "--seq", "512", *words)["memory"]
+    for title, arguments in variants:
+        memory = estimate("bert-large", "--seq", "512", *arguments)["memory"]
         rows.append([title, *(f"{memory['at_peak'][name] / 1e6:,.0f}" for name in COMPONENTS), f"**{memory['peak'] / 1e6:,.0f}**"])
     return markdown(["MB at the peak", *COMPONENTS.values(), "peak"], rows)
 
@@ -208,7 +208,7 @@ def three_models():
         program = pathlib.Path(folder) / "vit.pt2"
         subprocess.run([PYTHON, "-c", EXPORT_VIT, HERE.parent / "tools", program], check=True, capture_output=True)
         models = (["bert-base", "--seq", "128"], ["gpt2", "--seq", "128"], [program])
-        peaks = [[estimate(*model, *words)["memory"]["peak"] for model in models] for _, words in techniques]
+        peaks = [[estimate(*model, *arguments)["memory"]["peak"] for model in models] for _, arguments in techniques]
     return markdown(["Peak", "BERT-base", "GPT-2", "ViT-base from PyTorch"],
                     [[title, *(f"{peak / 1e6:,.0f} MB" for peak in row)] for (title, _), row in zip(techniques, peaks)])
 
