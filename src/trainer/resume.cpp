@@ -114,11 +114,14 @@ Trainer::Impl::Resume::PendingState Trainer::Impl::Resume::restore() {
          .hint = "start without resume_from_checkpoint, or give it the folder of a checkpoint"});
   }
   if (!has_training_state(from)) throw_no_training_state(from);
-  const CheckpointToResume checkpoint(from);
+  CheckpointToResume checkpoint(from);
   trainer_.accelerator.restore_elastic_position(checkpoint.position.elastic, from);
   check_resumable(checkpoint, trainer_.args, trainer_.data_ranks(), run_.rows());
   check_same_shards(checkpoint, trainer_.args,
                     run_.loader->reads_shard() ? trainer_.data_ranks() : 0);
+  const bool begins_window_again =
+      restarts_window(checkpoint, trainer_.args, trainer_.data_ranks());
+  if (begins_window_again) go_to_start_of_window(checkpoint);
   restore_parts(checkpoint);
   TrainerState before = checkpoint.state;
   find_best_checkpoint(before, from);
@@ -127,6 +130,12 @@ Trainer::Impl::Resume::PendingState Trainer::Impl::Resume::restore() {
   trainer_.set_process_flags(trainer_.state);
   trainer_.logger.info(
       str("resuming from ", from.string(), " at step ", trainer_.state.global_step));
+  if (begins_window_again) {
+    trainer_.logger.warning(
+        str("the accumulation window in which ", from.string(),
+            " was saved begins again, because the size of the micro-batches or the number of "
+            "processes has changed"));
+  }
   report_changes(checkpoint);
   if (trainer_.args.ignore_data_skip)
     return {.folder = from, .windows = {}};  // the window begins again with the epoch

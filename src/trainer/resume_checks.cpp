@@ -126,24 +126,6 @@ void check_rows_per_step(const CheckpointToResume& checkpoint, const TrainingArg
                      .hint = str("keep it, or ", kRestartEpochHint)});
 }
 
-// A window can continue only with micro-batches of the same size in the same number of processes.
-void check_same_micro_batches(const CheckpointToResume& checkpoint, const TrainingArguments& args,
-                              std::int64_t processes) {
-  const std::int64_t own = rows_of_rank(args, args.per_device_train_batch_size, processes);
-  if (checkpoint.position.windows.empty() ||
-      (own == checkpoint.state.train_batch_size && processes == checkpoint.position.num_processes))
-    return;
-  throw ConfigError(
-      "trainer.batch-size-changed",
-      {.what = "resuming inside the accumulation window of " + checkpoint.folder.string(),
-       .got = "a batch of " + format_batch(own, processes),
-       .expected =
-           format_batch(checkpoint.state.train_batch_size, checkpoint.position.num_processes) +
-           ", as in the checkpoint",
-       .hint = str("keep both until the end of the window, resume from an earlier checkpoint, or ",
-                   kRestartEpochHint)});
-}
-
 void check_order_of_rows(const CheckpointToResume& checkpoint, const TrainingArguments& args,
                          std::int64_t rows) {
   const std::string what = "resuming from " + checkpoint.folder.string();
@@ -221,15 +203,31 @@ void check_resumable(const CheckpointToResume& checkpoint, const TrainingArgumen
                      std::int64_t processes, std::int64_t rows) {
   if (args.ignore_data_skip) return;
   check_rows_per_step(checkpoint, args, processes);
-  check_same_micro_batches(checkpoint, args, processes);
   check_order_of_rows(checkpoint, args, rows);
 }
 
 bool allows_smaller_batches(const std::filesystem::path& folder, const TrainingArguments& args) {
   if (!has_training_state(folder)) return false;
   if (args.ignore_data_skip) return true;
-  const TrainingPosition position = load_training_position(folder);
-  return position.windows.empty() && allows_other_batch_size(position, args);
+  return allows_other_batch_size(load_training_position(folder), args);
+}
+
+bool restarts_window(const CheckpointToResume& checkpoint, const TrainingArguments& args,
+                     std::int64_t processes) {
+  const std::int64_t own = rows_of_rank(args, args.per_device_train_batch_size, processes);
+  return !checkpoint.position.windows.empty() && !args.ignore_data_skip &&
+         (own != checkpoint.state.train_batch_size ||
+          processes != checkpoint.position.num_processes);
+}
+
+void go_to_start_of_window(CheckpointToResume& checkpoint) {
+  TrainingPosition& position = checkpoint.position;
+  // Only the last batch of an epoch has fewer rows, and it ends its window.
+  const std::int64_t batches = position.windows.front().micro_batches;
+  position.loader.batch -= batches;
+  if (position.loader.rows >= 0)
+    position.loader.rows -= batches * checkpoint.state.train_batch_size * position.num_processes;
+  position.windows.clear();
 }
 
 void check_same_shards(const CheckpointToResume& checkpoint, const TrainingArguments& args,

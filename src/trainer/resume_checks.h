@@ -35,6 +35,15 @@ void check_resumable(const CheckpointToResume& checkpoint, const TrainingArgumen
 // step accumulates more. False if the folder has only weights.
 bool allows_smaller_batches(const std::filesystem::path& folder, const TrainingArguments& args);
 
+// True if the run cannot continue the open accumulation window of the checkpoint, whose gradients
+// belong to micro-batches of another size or to another number of processes. The run then begins
+// the window again.
+bool restarts_window(const CheckpointToResume& checkpoint, const TrainingArguments& args,
+                     std::int64_t processes);
+// Moves the position of the checkpoint to the first row of its open window, without the window.
+// The weights and the optimizer's state have not changed since then.
+void go_to_start_of_window(CheckpointToResume& checkpoint);
+
 // Returns a sentence for each changed argument that affects the numbers.
 std::vector<std::string> changed_arguments(const CheckpointToResume& checkpoint,
                                            const TrainingArguments& args);

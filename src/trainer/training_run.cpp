@@ -101,7 +101,6 @@ class Trainer::Run {
   }
 
   TrainOutput train_to_end() {
-    Impl::Resume::continue_if_restarted(trainer_);
     checkpoints_.prepare_output();
     if (args_.eval_strategy != IntervalStrategy::no)
       (void)trainer_.trainer.get_eval_dataloader(trainer_.parts.eval_dataset);
@@ -617,6 +616,8 @@ class Trainer::Run {
 TrainOutput Trainer::train(const IgnoreKeys& ignore_keys_for_eval) {
   impl_->ignored_in_evaluations = ignore_keys_for_eval;
   const StartArgumentsScope start(impl_->args);
+  // Only once: after that, the search of the batch size decides where the run continues.
+  Impl::Resume::continue_if_restarted(*impl_);
   if (!impl_->args.auto_find_batch_size) return Run(*impl_).train();
   BatchSizeSearch search(*impl_);
   while (true) {

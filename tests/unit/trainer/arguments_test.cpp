@@ -13,6 +13,7 @@
 #include "hasten/base/text.h"
 #include "hasten/trainer/trainer.h"
 #include "unit/code_of.h"
+#include "unit/scoped_environment.h"
 #include "unit/trainer/tiny.h"
 
 namespace trainer_arguments_test {
@@ -158,13 +159,15 @@ TEST_CASE("auto_find_batch_size: a run whose last batches are dropped starts aga
   CHECK(again.args().per_device_train_batch_size == 4);
 }
 
-TEST_CASE("auto_find_batch_size: a run that has saved inside a window starts again") {
-  // Saves inside the second window, as long as the batches have their first size.
+TEST_CASE("auto_find_batch_size: a run that has saved inside a window begins the window again") {
+  // Saves inside the window after a step, as long as the batches have their first size.
   struct WindowSaver : TrainerCallback {
+    explicit WindowSaver(std::int64_t step) : step(step) {}
     void on_substep_end(const TrainerEvent& event, TrainerControl& control) override {
       control.should_save =
-          event.state.global_step == 1 && event.args.per_device_train_batch_size == 8;
+          event.state.global_step == step && event.args.per_device_train_batch_size == 8;
     }
+    std::int64_t step;
   };
   const Folder whole, parts;
   TrainingArguments args = arguments(whole);
@@ -176,12 +179,25 @@ TEST_CASE("auto_find_batch_size: a run that has saved inside a window starts aga
   std::string log;
   Trainer trainer(small_memory(4, /*from_call=*/4), args,
                   {.train_dataset = TrainerDataset(rows(32)),
-                   .callbacks = {std::make_shared<WindowSaver>()},
+                   .callbacks = {std::make_shared<WindowSaver>(1)},
                    .log_sink = [&](std::string_view line) { log += line; }});
-  CHECK(trainer.train().steps == 4);
-  CHECK_MESSAGE(log.find("starts again") != std::string::npos, log);
+  CHECK(trainer.train().steps == 3);  // after the step of checkpoint-1
+  CHECK_MESSAGE(log.find("was saved begins again") != std::string::npos, log);
   check_close(logged(trainer), logged(reference));
-  CHECK_FALSE(fs::exists(parts.path / "checkpoint-1"));
+
+  // A job that was restarted does the same with the newest checkpoint that it has saved.
+  const ScopedTorchrunVariables job("nightly", "1");
+  const Folder restarted;
+  args.output_dir = restarted.path.string();
+  args.resume_from_checkpoint = (parts.path / "checkpoint-1").string();
+  args.per_device_train_batch_size = 8;
+  args.gradient_accumulation_steps = 2;
+  Trainer again(small_memory(4, /*from_call=*/3), args,
+                {.train_dataset = TrainerDataset(rows(32)),
+                 .callbacks = {std::make_shared<WindowSaver>(2)},
+                 .log_sink = [](std::string_view) {}});
+  CHECK(again.train().steps == 2);
+  check_close(logged(again), logged(reference));
 }
 
 TEST_CASE("auto_find_batch_size: one row that does not fit is the error of a plain run") {

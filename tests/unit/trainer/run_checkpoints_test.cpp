@@ -14,6 +14,7 @@
 #include "hasten/base/files.h"
 #include "hasten/checkpoint/checkpoint_folders.h"
 #include "hasten/checkpoint/manifest.h"
+#include "hasten/process/notebook_launcher.h"
 #include "hasten/trainer/trainer.h"
 #include "unit/code_of.h"
 #include "unit/trainer/resumed_runs.h"
@@ -28,11 +29,12 @@ using namespace hasten::resumed_runs;
 
 namespace {
 
-// Runs the Trainer with callbacks. The model is BERT with dropout.
+// Runs the Trainer with callbacks. The model is BERT.
 ResumedRun run_with(const TrainingArguments& args,
-                    const std::vector<std::shared_ptr<TrainerCallback>>& callbacks) {
+                    const std::vector<std::shared_ptr<TrainerCallback>>& callbacks,
+                    double dropout = 0.1) {
   ResumedRun run;
-  const auto model = new_model(0.1);
+  const auto model = new_model(dropout);
   Trainer trainer(model, args,
                   {.train_dataset = TrainerDataset(rows(20)),
                    .callbacks = callbacks,
@@ -119,12 +121,37 @@ TEST_CASE("resume: a callback saves inside an accumulation window") {
     CHECK(fs::exists(saved / "gradients_0.safetensors"));
     args.resume_from_checkpoint = "true";
     check_same(straight, run_with(args, {}));
-    args.gradient_accumulation_steps = 6;
-    args.per_device_train_batch_size = 2;
-    CHECK(code_of([&] { run_with(args, {}); }) == "trainer.batch-size-changed");
     args.ignore_data_skip = true;  // starts the epoch and its window over
     run_with(args, {});
   }
+}
+
+TEST_CASE("resume: micro-batches of another size begin the window of a checkpoint again") {
+  const Folder none, folder;
+  const ResumedRun straight = run_with(windows_of_three(none.path), {}, 0);
+  TrainingArguments args = windows_of_three(folder.path);
+  // Two processes save in the second micro-batch of the first window of the second epoch.
+  args.per_device_train_batch_size = 2;
+  args.enable_jit_checkpoint = true;
+  notebook_launcher([&] { run_with(args, {std::make_shared<WindowCallback>(5, true)}, 0); },
+                    {.num_processes = 2, .use_cpu = true});
+  REQUIRE(fs::exists(folder.path / "checkpoint-2" / "gradients_1.safetensors"));
+  args.resume_from_checkpoint = (folder.path / "checkpoint-2").string();
+  const auto check_continues = [&](std::int64_t rows, std::int64_t accumulated) {
+    args.per_device_train_batch_size = rows;
+    args.gradient_accumulation_steps = accumulated;
+    const auto counts = std::make_shared<WindowCallback>(-1, false);
+    const ResumedRun resumed = run_with(args, {counts}, 0);
+    CHECK(counts->begun == 5);
+    CHECK(contains(resumed.log, "was saved begins again"));
+    REQUIRE(resumed.losses.size() == straight.losses.size());
+    for (std::size_t i = 0; i < straight.losses.size(); ++i)
+      CHECK(resumed.losses[i] == doctest::Approx(straight.losses[i]).epsilon(1e-4));
+  };
+  check_continues(4, 3);  // another number of processes
+  check_continues(2, 6);
+  args.dataloader_drop_last = true;  // then other batches drop other rows
+  CHECK(code_of([&] { run_with(args, {}, 0); }) == "trainer.batch-size-changed");
 }
 
 namespace {
