@@ -73,13 +73,16 @@ class HASTEN_API Accelerator {
   // In a launched job this is a collective: it returns when all processes have called it.
   explicit Accelerator(AcceleratorOptions options = {});
 
-  // Returns a handle for each object, in order, for structured bindings. An object is a module (a
-  // TORCH_MODULE holder, a shared_ptr or an object on the stack), an optimizer, a learning-rate
-  // scheduler or a loader. hasten/prepare/detail/prepare.h says which objects stay alive, and
-  // hasten/prepare/detail/prepared.h what the handles do.
+  // Prepares the objects in the written order, which numbers them in checkpoints, and returns a
+  // handle for each one, for structured bindings. An object is a module (a TORCH_MODULE holder, a
+  // shared_ptr or an object on the stack), an optimizer, a learning-rate scheduler or a loader.
+  // hasten/prepare/detail/prepare.h says which objects stay alive, and hasten/prepare/detail/prepared.h what the
+  // handles do.
   template <class... Objects>
   auto prepare(Objects&&... objects) {
-    return std::make_tuple(detail::prepare_one(std::forward<Objects>(objects), state_)...);
+    // Braces, because C++ leaves the order open in which the arguments of a function are computed.
+    return std::tuple<decltype(detail::prepare_one(std::forward<Objects>(objects), state_))...>{
+        detail::prepare_one(std::forward<Objects>(objects), state_)...};
   }
 
   // Computes the gradients of the loss, a single number, and exchanges them between processes when

@@ -164,6 +164,22 @@ TEST_CASE("save_state: a module of the first model may be called model_1") {
   CHECK(accelerator.open_windows().gradients.size() == 6);
 }
 
+TEST_CASE("save_state: objects have the numbers of the order in which they are written") {
+  const TemporaryDirectory folder;
+  const fs::path state = folder.path() / "state";
+  torch::nn::Linear first(2, 2), second(3, 3), third(4, 4);
+  optim::SGD of_first(first->parameters(), optim::SGDOptions(0.1)),
+      of_second(second->parameters(), optim::SGDOptions(0.2));
+  Accelerator accelerator({.cpu = true});
+  auto handles = accelerator.prepare(first, of_first, second, of_second, third);
+  accelerator.save_state(state);
+  CHECK(load_safetensors(state / "model.safetensors").at("bias").size(0) == 2);
+  CHECK(load_safetensors(state / "model_1.safetensors").at("bias").size(0) == 3);
+  CHECK(load_safetensors(state / "model_2.safetensors").at("bias").size(0) == 4);
+  const std::string json = read_file(state / "accelerator_state.json");
+  CHECK(json.find("\"lr\": 0.1") < json.find("\"lr\": 0.2"));
+}
+
 TEST_CASE("save_state: hooks write into the checkpoint, and can be removed") {
   const TemporaryDirectory folder;
   Accelerator accelerator({.cpu = true});
