@@ -76,8 +76,8 @@ class HASTEN_API Accelerator {
   // Prepares the objects in the written order, which numbers them in checkpoints, and returns a
   // handle for each one, for structured bindings. An object is a module (a TORCH_MODULE holder, a
   // shared_ptr or an object on the stack), an optimizer, a learning-rate scheduler or a loader.
-  // hasten/prepare/detail/prepare.h says which objects stay alive, and hasten/prepare/detail/prepared.h what the
-  // handles do.
+  // hasten/prepare/detail/prepare.h says which objects stay alive, and
+  // hasten/prepare/detail/prepared.h what the handles do.
   template <class... Objects>
   auto prepare(Objects&&... objects) {
     // Braces, because C++ leaves the order open in which the arguments of a function are computed.
@@ -349,7 +349,8 @@ class HASTEN_API Accelerator {
   bool load_state(const std::filesystem::path& folder = {});
   // Makes the object's state a part of the checkpoints (hasten/prepare/detail/save_state.h).
   // save_state() reads the state in the main process only; load_state() restores it in every
-  // process.
+  // process. The checkpoints of a Trainer have the objects and the functions below that were
+  // registered on its Accelerator before train().
   template <class Object>
   void register_for_checkpointing(Object& object) {
     static_assert(
@@ -431,6 +432,7 @@ class HASTEN_API Accelerator {
   void drop_windows();
 
   friend class LocalSGD;
+  friend class Trainer;  // its checkpoints have the registered objects
   std::shared_ptr<AcceleratorState> state_;
   std::shared_ptr<TrackerSet> trackers_;
   ProjectConfiguration project_;

@@ -16,6 +16,7 @@
 #include "hasten/base/text.h"
 #include "hasten/formats/module_weights.h"
 #include "hasten/formats/safetensors.h"
+#include "prepare/registered_objects.h"
 #include "prepare/state_files.h"
 #include "prepare/window_state.h"
 
@@ -59,8 +60,7 @@ void LoadedState::apply() {
     optimizers[i]->steps = steps_[i];
     state_.group.set_step(optimizers[i]->steps);
   }
-  for (std::size_t i = 0; i < state_.saved.objects.size(); ++i)
-    state_.saved.objects[i]->load_state_dict(load_safetensors(folder_ / object_file(i)));
+  load_objects(state_.saved, folder_);
   const TensorDict random = load_safetensors(folder_ / kRandomFile);
   const auto loaders = state_.saved.loaders();
   for (std::size_t i = 0; i < loaders.size(); ++i)

@@ -14,6 +14,7 @@
 #include "hasten/formats/safetensors.h"
 #include "hasten/process/once.h"
 #include "prepare/loaded_state.h"
+#include "prepare/registered_objects.h"
 #include "prepare/state_contents.h"
 #include "prepare/window_state.h"
 
@@ -22,13 +23,6 @@ namespace {
 
 namespace fs = std::filesystem;
 using Json = nlohmann::json;
-
-void call_all(const std::vector<std::shared_ptr<CheckpointFunction>>& functions,
-              const fs::path& folder) {
-  for (const auto& function : functions) {
-    if (*function) (*function)(folder);
-  }
-}
 
 fs::path checkpoints_of(const ProjectConfiguration& project, const char* call) {
   if (project.automatic_checkpoint_naming && !project.project_dir.empty())
@@ -161,7 +155,7 @@ fs::path save_state_checkpoint(AcceleratorState& state, const ProjectConfigurati
     const std::string id = new_save_id(group);
     once(group, writes, [&] { write_machine_file(staged, id); });
   }
-  once(group, true, [&] { call_all(state.saved.before_save, staged); });
+  once(group, true, [&] { call_with(state.saved.before_save, staged); });
   const std::vector<TensorDict> random = saved_random_states(state);
   const auto elastic = state.elastic ? std::optional(state.elastic->position()) : std::nullopt;
   Json windows = Json::array();
@@ -197,7 +191,7 @@ bool load_state_checkpoint(AcceleratorState& state, const ProjectConfiguration& 
   state.background_save.finish();
   const fs::path from = folder_to_load(state, project, folder);
   if (from.empty()) return false;
-  once(group, true, [&] { call_all(state.saved.before_load, from); });
+  once(group, true, [&] { call_with(state.saved.before_load, from); });
   std::optional<LoadedState> loaded;
   once(group, true, [&] { loaded.emplace(state, from); });
   once(group, true, [&] { loaded->apply(); });

@@ -13,6 +13,7 @@
 #include "hasten/checkpoint/checkpoint_folders.h"
 #include "hasten/formats/module_weights.h"
 #include "hasten/formats/safetensors.h"
+#include "prepare/registered_objects.h"
 #include "prepare/state_files.h"
 #include "prepare/window_state.h"
 
@@ -65,8 +66,7 @@ StateContents state_contents(AcceleratorState& state, const std::vector<TensorDi
   const auto loaders = state.saved.loaders();
   for (std::size_t i = 0; i < loaders.size(); ++i)
     json["loaders"].push_back(position_to_json(loaders[i]->position(), i, generators));
-  for (std::size_t i = 0; i < state.saved.objects.size(); ++i)
-    contents.files[object_file(i)] = state.saved.objects[i]->state_dict();
+  contents.files.merge(object_states(state.saved));
   return contents;
 }
 

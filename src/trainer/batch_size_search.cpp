@@ -7,6 +7,7 @@
 #include "hasten/checkpoint/checkpoint_folders.h"
 #include "hasten/device/memory.h"
 #include "hasten/process/once.h"
+#include "prepare/registered_objects.h"
 
 namespace hasten {
 
@@ -19,8 +20,14 @@ std::optional<BatchSize> smaller_batch(const BatchSize& size) {
 }
 
 Trainer::BatchSizeSearch::BatchSizeSearch(Impl& trainer)
-    : trainer_(trainer), random_(random_state()), weights_(tensors_of(*trainer.model).tensors) {
+    : trainer_(trainer),
+      random_(random_state()),
+      weights_(tensors_of(*trainer.model).tensors),
+      objects_(object_states(trainer.registered())) {
   for (auto& [name, tensor] : weights_) tensor = tensor.detach().to(at::kCPU, false, true);
+  for (auto& [file, tensors] : objects_) {
+    for (auto& [name, tensor] : tensors) tensor = tensor.detach().clone();
+  }
 }
 
 bool Trainer::BatchSizeSearch::halve() {
@@ -53,6 +60,7 @@ void Trainer::BatchSizeSearch::restart(const std::filesystem::path& checkpoint) 
   const torch::NoGradGuard no_grad;
   for (const auto& [name, tensor] : tensors_of(*trainer_.model).tensors)
     tensor.copy_(weights_.at(name));
+  restore_objects(trainer_.registered(), objects_);
   restore_random_state(random_);
 }
 

@@ -9,7 +9,9 @@
 #pragma once
 
 #include <filesystem>
+#include <map>
 #include <optional>
+#include <string>
 
 #include "hasten/formats/detail/tensor_dict.h"
 #include "hasten/trainer/batch_size.h"
@@ -28,13 +30,14 @@ class Trainer::BatchSizeSearch {
   // Returns false if the batches have one row already.
   bool halve();
   // Prepares a run that continues from the checkpoint. If the path is empty, the run begins with
-  // the weights and the random state at the start, and the checkpoints of the run that failed are
-  // removed.
+  // the weights, the random state and the registered objects as they were at the start, and the
+  // checkpoints of the run that failed are removed.
   void restart(const std::filesystem::path& checkpoint);
 
  private:
   Impl& trainer_;
   TensorDict random_, weights_;
+  std::map<std::string, TensorDict> objects_;  // the registered ones
 };
 
 }  // namespace hasten

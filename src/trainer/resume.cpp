@@ -8,6 +8,7 @@
 #include "hasten/checkpoint/checkpoint_folders.h"
 #include "hasten/checkpoint/manifest.h"
 #include "hasten/process/once.h"
+#include "prepare/registered_objects.h"
 #include "trainer/restarted_job.h"
 #include "trainer/saved_model.h"
 
@@ -122,6 +123,8 @@ Trainer::Impl::Resume::PendingState Trainer::Impl::Resume::restore() {
   const bool begins_window_again =
       restarts_window(checkpoint, trainer_.args, trainer_.data_ranks());
   if (begins_window_again) go_to_start_of_window(checkpoint);
+  check_object_count(trainer_.registered(), from);
+  once(trainer_.group(), true, [&] { call_with(trainer_.registered().before_load, from); });
   restore_parts(checkpoint);
   TrainerState before = checkpoint.state;
   find_best_checkpoint(before, from);
@@ -152,6 +155,7 @@ void Trainer::Impl::Resume::restore_parts(const CheckpointToResume& checkpoint) 
                                                    .got = "no tensor " + missing.front(),
                                                    .expected = "every weight of the model"});
   }
+  load_objects(trainer_.registered(), checkpoint.folder);
   if (!load_training_state(checkpoint.folder, run_.optimizer.unwrap(), run_.parameters.by_name(),
                            trainer_.is_elastic() ? 0 : trainer_.group().rank(),
                            trainer_.args.offload_optimizer_states

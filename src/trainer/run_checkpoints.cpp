@@ -8,9 +8,12 @@
 #include "hasten/base/text.h"
 #include "hasten/checkpoint/checkpoint_folders.h"
 #include "hasten/checkpoint/manifest.h"
+#include "hasten/formats/safetensors.h"
 #include "hasten/models/lora.h"
 #include "hasten/models/training_traits.h"
 #include "hasten/process/once.h"
+#include "prepare/accelerator_state.h"
+#include "prepare/registered_objects.h"
 #include "trainer/restarted_job.h"
 
 namespace hasten {
@@ -80,6 +83,8 @@ std::vector<std::pair<std::string, TrainerCallback*>> Trainer::Impl::stateful_ca
   return found;
 }
 
+const SavedObjects& Trainer::Impl::registered() const { return accelerator.state_->saved; }
+
 fs::path Trainer::Impl::RunCheckpoints::folder_of(std::int64_t step) const {
   return fs::path(trainer_.args.output_dir) / str("checkpoint-", step);
 }
@@ -116,6 +121,9 @@ void Trainer::Impl::RunCheckpoints::save(const StepTotals& window, std::int64_t 
     if (trainer_.args.save_on_each_node) {
       const std::string save = new_save_id(trainer_.group());
       once(trainer_.group(), writes, [&] { write_machine_file(staged, save); });
+    }
+    if (!trainer_.args.save_only_model) {
+      once(trainer_.group(), true, [&] { call_with(trainer_.registered().before_save, staged); });
     }
     const auto copy = [&] { write(staged, now, random); };
     const auto publish = [own, rotation] { own->publish(rotation); };
@@ -204,6 +212,8 @@ void Trainer::Impl::RunCheckpoints::write(const fs::path& folder, TrainingPositi
     position.data = run_.data_identity();
     save_training_state(folder, run_.optimizer.unwrap(), run_.parameters.by_name(), position,
                         random);
+    for (const auto& [name, tensors] : object_states(trainer_.registered()))
+      save_safetensors(folder / name, tensors);
   }
   write_file_atomically(folder / "trainer_state.json", trainer_.state.to_json());
 }

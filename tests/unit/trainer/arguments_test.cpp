@@ -6,9 +6,12 @@
 #include <cmath>
 #include <csignal>
 #include <filesystem>
+#include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
+#include "hasten/accelerator.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
 #include "hasten/trainer/trainer.h"
@@ -109,6 +112,26 @@ TEST_CASE("auto_find_batch_size: the next run of the Trainer does not continue f
   CHECK(trainer.train().steps == 4);  // after the two steps of checkpoint-2
   CHECK(trainer.args().resume_from_checkpoint.empty());
   CHECK(trainer.train().steps == 6);
+}
+
+TEST_CASE("auto_find_batch_size: a run that starts again begins with the registered objects") {
+  struct StepCounter : TrainerCallback {
+    std::map<std::string, double> state() const { return {{"steps", steps}}; }
+    void set_state(const std::map<std::string, double>& state) { steps = state.at("steps"); }
+    void on_step_end(const TrainerEvent&, TrainerControl&, double) override { ++steps; }
+    double steps = 5;
+  };
+  const Folder folder;
+  TrainingArguments args = arguments(folder);
+  args.auto_find_batch_size = true;
+  const auto counter = std::make_shared<StepCounter>();
+  Trainer trainer(small_memory(4, /*from_call=*/4), args,
+                  {.train_dataset = TrainerDataset(rows(22)),
+                   .callbacks = {counter},
+                   .log_sink = [](std::string_view) {}});
+  trainer.accelerator().register_for_checkpointing(*counter);
+  CHECK(trainer.train().steps == 6);
+  CHECK(counter->steps == 5 + 6);
 }
 
 TEST_CASE("auto_find_batch_size: a run that has saved only its weights starts again") {

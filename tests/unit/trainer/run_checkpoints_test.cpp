@@ -7,10 +7,13 @@
 #include <csignal>
 #include <filesystem>
 #include <fstream>
+#include <map>
+#include <memory>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
+#include "hasten/accelerator.h"
 #include "hasten/base/files.h"
 #include "hasten/checkpoint/checkpoint_folders.h"
 #include "hasten/checkpoint/manifest.h"
@@ -195,6 +198,53 @@ TEST_CASE("Trainer: a checkpoint that cannot be written is reported, and trainin
     CHECK(names_of_folders(checkpoints(folder.path)) ==
           FolderNames{"checkpoint-2", "checkpoint-6", "checkpoint-8", "checkpoint-10"});
     for (const fs::path& each : checkpoints(folder.path)) verify_checkpoint(each);
+  }
+}
+
+TEST_CASE("Trainer: checkpoints have what was registered on the Accelerator") {
+  struct Counter {
+    std::map<std::string, double> state() const { return {{"count", count}}; }
+    void set_state(const std::map<std::string, double>& state) { count = state.at("count"); }
+    double count = 0;
+  };
+  struct CountingCallback : TrainerCallback {
+    explicit CountingCallback(Counter& counter) : counter(counter) {}
+    void on_step_end(const TrainerEvent&, TrainerControl&, double) override { ++counter.count; }
+    Counter& counter;
+  };
+  const Folder folder;
+  TrainingArguments args = ten_steps(folder.path);
+  std::string read;
+  const auto train = [&](bool registers) {
+    Counter counter;
+    Trainer trainer(new_model(), args,
+                    {.train_dataset = TrainerDataset(rows(20)),
+                     .callbacks = {std::make_shared<CountingCallback>(counter)},
+                     .log_sink = [](std::string_view) {}});
+    if (registers) {
+      Accelerator& accelerator = trainer.accelerator();
+      accelerator.register_for_checkpointing(counter);
+      accelerator.register_save_state_pre_hook([&](const fs::path& staged) {
+        write_file_atomically(staged / "own.txt", str(counter.count));
+      });
+      accelerator.register_load_state_pre_hook(
+          [&](const fs::path& from) { read = read_file(from / "own.txt"); });
+    }
+    trainer.train();
+    return counter.count;
+  };
+  for (const bool asynchronous : {false, true}) {
+    CAPTURE(asynchronous);
+    args.async_save = asynchronous;
+    args.overwrite_output_dir = true;
+    CHECK(train(true) == 10);
+    CHECK(read_file(folder.path / "checkpoint-4" / "own.txt") == "4");
+    args.overwrite_output_dir = false;
+    args = resumed_at(args, 4);
+    CHECK(train(true) == 10);
+    CHECK(read == "4");
+    CHECK(code_of([&] { train(false); }) == "checkpoint.other-objects");
+    args.resume_from_checkpoint.clear();
   }
 }
 
