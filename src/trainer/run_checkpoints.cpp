@@ -20,6 +20,23 @@ namespace hasten {
 
 namespace fs = std::filesystem;
 
+namespace {
+
+// Returns the sum of the sizes of all files below the folder, or 0 if it cannot be listed.
+std::uintmax_t bytes_of_folder(const fs::path& folder) {
+  std::uintmax_t bytes = 0;
+  std::error_code error;
+  for (auto it = fs::recursive_directory_iterator(folder, error); !error && it != fs::end(it);
+       it.increment(error)) {
+    std::error_code unknown;
+    const std::uintmax_t size = it->file_size(unknown);  // an error for folders
+    if (!unknown) bytes += size;
+  }
+  return bytes;
+}
+
+}  // namespace
+
 Trainer::Impl::RunCheckpoints::RunCheckpoints(Impl& trainer, RunParts& run)
     : trainer_(trainer),
       run_(run),
@@ -71,6 +88,12 @@ std::uintmax_t Trainer::Impl::RunCheckpoints::bytes() const {
   return weights + static_cast<std::uintmax_t>(states->bytes * static_cast<double>(numbers));
 }
 
+// Returns the bytes of the latest checkpoint, or bytes() if there is none.
+std::uintmax_t Trainer::Impl::RunCheckpoints::expected_bytes() const {
+  const std::uintmax_t latest = bytes_of_folder(folder_of(last_saved_));
+  return latest > 0 ? latest : bytes();
+}
+
 std::vector<std::pair<std::string, TrainerCallback*>> Trainer::Impl::stateful_callbacks() const {
   std::vector<std::pair<std::string, TrainerCallback*>> found;
   std::map<std::string, int> counts;
@@ -112,6 +135,7 @@ void Trainer::Impl::RunCheckpoints::save(const StepTotals& window, std::int64_t 
   try {
     std::shared_ptr<CheckpointSave> own;  // set in a process that writes a folder
     once(trainer_.group(), writes, [&] {
+      check_free_space(trainer_.args.output_dir, expected_bytes(), "a checkpoint");
       own = std::make_shared<CheckpointSave>(folder_of(newest_.step));
       mark_job(own->path());
     });

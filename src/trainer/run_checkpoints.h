@@ -58,6 +58,8 @@ class Trainer::Impl::RunCheckpoints {
  private:
   void prepare_folder() const;
   std::uintmax_t bytes() const;
+  // Returns the number of bytes that the next checkpoint probably has.
+  std::uintmax_t expected_bytes() const;
   void update_best_checkpoint() const;
   TrainingPosition position(const StepTotals& window, std::int64_t micro_batches);
   std::vector<TensorDict> generators() const;

@@ -201,6 +201,38 @@ TEST_CASE("Trainer: a checkpoint that cannot be written is reported, and trainin
   }
 }
 
+TEST_CASE("Trainer: the free space is checked before each checkpoint") {
+  // Makes the first checkpoint larger than the free space, until step 5 ends.
+  struct Enlarger : TrainerCallback {
+    explicit Enlarger(const fs::path& folder) : file(folder / "checkpoint-2" / "large") {}
+    void on_save(const TrainerEvent& event, TrainerControl&) override {
+      saved.push_back(event.state.global_step);
+      if (saved.size() > 1) return;
+      std::ofstream(file) << "sparse";
+      fs::resize_file(file, fs::space(file).available + (std::uintmax_t{1} << 30));
+    }
+    void on_step_end(const TrainerEvent& event, TrainerControl&, double) override {
+      if (event.state.global_step == 5) fs::remove(file);
+    }
+    fs::path file;
+    std::vector<std::int64_t> saved;
+  };
+  for (const bool asynchronous : {false, true}) {
+    CAPTURE(asynchronous);
+    const Folder folder;
+    TrainingArguments args = ten_steps(folder.path);
+    args.async_save = asynchronous;
+    const auto enlarger = std::make_shared<Enlarger>(folder.path);
+    const ResumedRun disturbed = run_with(args, {enlarger});
+    CHECK(disturbed.out.global_step == 10);
+    CHECK(contains(disturbed.log, "the checkpoint of step 4 was not saved"));
+    CHECK(contains(disturbed.log, "free space on the disk of " + folder.path.string()));
+    CHECK(enlarger->saved == std::vector<std::int64_t>{2, 6, 8, 10});
+    CHECK_FALSE(fs::exists(folder.path / "checkpoint-4"));
+    verify_checkpoint(folder.path / "checkpoint-2");
+  }
+}
+
 TEST_CASE("Trainer: checkpoints have what was registered on the Accelerator") {
   struct Counter {
     std::map<std::string, double> state() const { return {{"count", count}}; }
