@@ -88,11 +88,13 @@ void LoadedState::check() {
   elastic_ = elastic_of(json_);
   loss_scale_ = loss_scale_of(json_);
   ElasticRanks::check_same_run(elastic_, state_.elastic.get(), folder_.string());
-  check_count("models", "prepared", saved.models().size(), json_.at("models"));
-  check_count("optimizers", "prepared", saved.optimizers().size(), json_.at("optimizers").size());
-  check_count("schedulers", "prepared", saved.schedulers().size(), json_.at("schedulers").size());
-  check_count("loaders", "prepared", saved.loaders().size(), json_.at("loaders").size());
-  check_count("objects", "registered", saved.objects.size(), json_.at("objects"));
+  check_count("models", "prepared", saved.models().size(), whole_number_at(json_, "models"));
+  check_count("optimizers", "prepared", saved.optimizers().size(),
+              std::ssize(json_.at("optimizers")));
+  check_count("schedulers", "prepared", saved.schedulers().size(),
+              std::ssize(json_.at("schedulers")));
+  check_count("loaders", "prepared", saved.loaders().size(), std::ssize(json_.at("loaders")));
+  check_count("objects", "registered", saved.objects.size(), whole_number_at(json_, "objects"));
   check_optimizers(saved.optimizers());
   check_loaders(saved.loaders());
   for (const Json& each : json_.at("optimizers")) steps_.push_back(whole_number_at(each, "steps"));
@@ -107,8 +109,8 @@ void LoadedState::check() {
 }
 
 void LoadedState::check_count(const char* what, const char* verb, std::size_t now,
-                              std::size_t before) const {
-  if (now == before) return;
+                              std::int64_t before) const {
+  if (static_cast<std::int64_t>(now) == before) return;
   throw UsageError("checkpoint.other-objects",
                    {.what = folder_.string(),
                     .got = str(now, ' ', what, " that are ", verb, " now"),

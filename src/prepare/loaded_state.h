@@ -35,7 +35,7 @@ class LoadedState {
   nlohmann::json read_state_file() const;
   [[noreturn]] void throw_bad_state(const std::string& got) const;
   void check();
-  void check_count(const char* what, const char* verb, std::size_t now, std::size_t before) const;
+  void check_count(const char* what, const char* verb, std::size_t now, std::int64_t before) const;
   void check_optimizers(const std::vector<std::shared_ptr<SyncedOptimizer>>& optimizers) const;
   void check_loaders(const std::vector<std::shared_ptr<detail::LoaderPosition>>& loaders) const;
   // Throws if a stream now has a different number of shards, because they would have different

@@ -2,6 +2,7 @@
 
 #include <torch/torch.h>
 
+#include <cmath>
 #include <string>
 #include <utility>
 
@@ -41,6 +42,13 @@ double scale_of(const TensorDict& state) {
   return scale.item<double>();
 }
 
+// Returns the number as an integer. Throws unless it is whole, at least 0 and below 2^63.
+std::int64_t count_of(double number) {
+  if (number >= 0 && number < 0x1p63 && number == std::trunc(number))
+    return static_cast<std::int64_t>(number);
+  throw_bad_state(str("the number ", number, " instead of a count"));
+}
+
 OpenWindow window_of(const TensorDict& state, std::size_t number) {
   const at::Tensor numbers = numbers_of(state, window_name(number), at::kDouble),
                    models = numbers_of(state, models_name(number), at::kLong);
@@ -49,10 +57,10 @@ OpenWindow window_of(const TensorDict& state, std::size_t number) {
   const double* const value = numbers.const_data_ptr<double>();
   const auto* const model = models.const_data_ptr<std::int64_t>();
   return {.models = {model, model + models.numel()},
-          .micro_batches = static_cast<std::int64_t>(value[0]),
-          .capacity = static_cast<std::int64_t>(value[1]),
-          .backward_passes = static_cast<std::int64_t>(value[2]),
-          .rows = static_cast<std::int64_t>(value[3]),
+          .micro_batches = count_of(value[0]),
+          .capacity = count_of(value[1]),
+          .backward_passes = count_of(value[2]),
+          .rows = count_of(value[3]),
           .weight = value[4]};
 }
 

@@ -1,9 +1,28 @@
 #include "prepare/state_files.h"
 
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <vector>
+
 #include "base/json_number.h"
 #include "hasten/base/text.h"
 
 namespace hasten {
+namespace {
+
+std::vector<std::int64_t> whole_numbers_from(const nlohmann::json& list, const char* what) {
+  std::vector<std::int64_t> numbers;
+  for (const nlohmann::json& each : list) {
+    const std::optional<std::int64_t> number = whole_number_in(each);
+    if (!number) throw JsonError(str(what, " that is not a whole number of 64 bits"));
+    numbers.push_back(*number);
+  }
+  return numbers;
+}
+
+}  // namespace
 
 std::string numbered_file(const char* what, std::size_t number) {
   return str(what, number == 0 ? "" : str('_', number), ".safetensors");
@@ -42,6 +61,26 @@ detail::SavedPosition position_from_json(const nlohmann::json& json, std::size_t
           .pass = {.batches = whole_number_at(json, "batches"),
                    .generator =
                        generator == generators.end() ? at::Tensor() : generator->second.clone()}};
+}
+
+nlohmann::json window_to_json(const OpenWindow& window) {
+  return {{"models", window.models},     {"micro_batches", window.micro_batches},
+          {"capacity", window.capacity}, {"backward_passes", window.backward_passes},
+          {"rows", window.rows},         {"weight", window.weight}};
+}
+
+OpenWindow window_from_json(const nlohmann::json& json) {
+  OpenWindow window{.models = whole_numbers_from(json.at("models"), "a model of a window"),
+                    .micro_batches = whole_number_at(json, "micro_batches"),
+                    .backward_passes = whole_number_at(json, "backward_passes"),
+                    .weight = json.at("weight").get<double>()};
+  // Earlier versions saved neither of these. The largest number has no larger one, so that window
+  // counts as full.
+  const std::int64_t more =
+      std::min(window.micro_batches, std::numeric_limits<std::int64_t>::max() - 1) + 1;
+  window.capacity = whole_number_at(json, "capacity", more);
+  window.rows = whole_number_at(json, "rows", 0);
+  return window;
 }
 
 }  // namespace hasten

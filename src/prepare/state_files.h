@@ -1,12 +1,12 @@
 // File: prepare/state_files.h (internal)
-// The names of the files in the folder of save_state(), and the positions of loaders in
-// accelerator_state.json (docs/formats.md).
+// The names of the files in the folder of save_state(), and the positions of loaders and the open
+// windows in accelerator_state.json (docs/formats.md).
 //
 //   numbered_file("model", 0);       // "model.safetensors"
 //   numbered_file("optimizer", 2);   // "optimizer_2.safetensors"
 //
-// position_from_json throws nlohmann::json::exception and JsonError for other JSON. Thread rule:
-// pure functions.
+// position_from_json and window_from_json throw nlohmann::json::exception and JsonError for other
+// JSON. Thread rule: pure functions.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -14,6 +14,7 @@
 
 #include "hasten/formats/detail/tensor_dict.h"
 #include "hasten/prepare/detail/loader_position.h"
+#include "hasten/prepare/detail/open_window.h"
 
 namespace hasten {
 
@@ -32,5 +33,10 @@ nlohmann::json position_to_json(const detail::SavedPosition& position, std::size
 // Returns the position from such JSON.
 detail::SavedPosition position_from_json(const nlohmann::json& json, std::size_t number,
                                          const TensorDict& generators);
+
+// Returns the numbers of the window's models and its counts as JSON.
+nlohmann::json window_to_json(const OpenWindow& window);
+// Returns the window from such JSON.
+OpenWindow window_from_json(const nlohmann::json& json);
 
 }  // namespace hasten

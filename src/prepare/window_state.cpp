@@ -4,11 +4,11 @@
 #include <cmath>
 #include <map>
 
-#include "base/json_number.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
 #include "hasten/formats/safetensors.h"
 #include "hasten/optim/gradients.h"
+#include "prepare/state_files.h"
 
 namespace hasten {
 namespace {
@@ -88,18 +88,6 @@ void check_window(const OpenWindow& window, const Models& all, const fs::path& f
                    "a window that waits for more micro-batches");
 }
 
-OpenWindow window_from(const Json& json) {
-  OpenWindow window{.models = json.at("models").get<std::vector<std::int64_t>>(),
-                    .micro_batches = whole_number_at(json, "micro_batches"),
-                    .backward_passes = whole_number_at(json, "backward_passes"),
-                    .weight = json.at("weight").get<double>()};
-  // Earlier versions saved neither of these.
-  window.capacity =
-      json.contains("capacity") ? whole_number_at(json, "capacity") : window.micro_batches + 1;
-  window.rows = whole_number_at(json, "rows", 0);
-  return window;
-}
-
 }  // namespace
 
 ParameterNames names_of_parameters(const torch::optim::Optimizer& optimizer, SavedObjects& saved) {
@@ -160,14 +148,7 @@ void check_windows_resumable(const OpenWindows& open, const char* call) {
 
 Json json_of(const std::vector<OpenWindow>& windows) {
   Json all = Json::array();
-  for (const OpenWindow& window : windows) {
-    all.push_back({{"models", window.models},
-                   {"micro_batches", window.micro_batches},
-                   {"capacity", window.capacity},
-                   {"backward_passes", window.backward_passes},
-                   {"rows", window.rows},
-                   {"weight", window.weight}});
-  }
+  for (const OpenWindow& window : windows) all.push_back(window_to_json(window));
   return all;
 }
 
@@ -185,7 +166,7 @@ OpenWindows read_windows(AcceleratorState& state, const Json& of_ranks, const fs
                              "after an optimizer step"});
   }
   OpenWindows own;
-  for (const Json& window : of_ranks.at(rank)) own.windows.push_back(window_from(window));
+  for (const Json& window : of_ranks.at(rank)) own.windows.push_back(window_from_json(window));
   if (own.empty()) return own;
   const fs::path file = folder / gradients_file(state.group.rank());
   own.gradients = load_safetensors(file);

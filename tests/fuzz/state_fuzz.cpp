@@ -99,6 +99,9 @@ void read_accelerator_state(int kind, const std::string& text) {
     static_cast<void>(loss_scale_of(json));
     for (const Json& each : json.at("loaders"))
       static_cast<void>(position_from_json(each, 0, {{"loader.0", at::ones({2})}}));
+    for (const Json& each : json.value("windows", Json::array())) {
+      for (const Json& window : each) static_cast<void>(window_from_json(window));
+    }
     const Json& groups = json.at("optimizers").at(0).at("groups");
     check_options(*optimizer, groups, kStateFile);
     set_options(*optimizer, groups);

@@ -311,6 +311,10 @@ TEST_CASE("open windows: values that do not fit are refused before anything chan
   CHECK(code_of_state(more) == "checkpoint.window");
   bad["window.0"] = at::ones({4}, at::kDouble);
   CHECK(code_of_state(bad) == "checkpoint.window");
+  for (const double number : {1e300, -1.0, 0.5, std::nan("")}) {
+    bad["window.0"] = at::full({5}, number, at::kDouble);
+    CHECK(code_of_state(bad) == "checkpoint.window");
+  }
   fewer.erase("window.0.models");
   CHECK(code_of_state(fewer) == "checkpoint.window");
   CHECK((read.windows == good.windows));

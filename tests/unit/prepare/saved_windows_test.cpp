@@ -3,6 +3,8 @@
 #include <torch/torch.h>
 
 #include <filesystem>
+#include <nlohmann/json.hpp>
+#include <string>
 
 #include "hasten/accelerator.h"
 #include "hasten/base/files.h"
@@ -161,6 +163,36 @@ TEST_CASE("load_state: gradients that do not fit are refused before anything cha
                    {"second.weight:is_coalesced", at::scalar_tensor(true, at::kBool)}}) ==
         "checkpoint.gradients");
   CHECK(at::equal(before, net->second->weight.grad()));
+}
+
+TEST_CASE("load_state: numbers of a window that do not fit are refused") {
+  const TemporaryDirectory folder;
+  const fs::path file = folder.path() / "state" / "accelerator_state.json";
+  Accelerator accelerator({.gradient_accumulation_steps = 2, .cpu = true});
+  Net net;
+  auto [model] = accelerator.prepare(net);
+  {
+    const auto guard = accelerator.accumulate(model);
+    accelerator.backward(model(at::ones({4, kWidth})).mean());
+  }
+  accelerator.save_state(file.parent_path());
+  const std::string text = read_file(file);
+  const auto code_with = [&](const std::string& key, const std::string& value) {
+    nlohmann::json json = nlohmann::json::parse(text);
+    nlohmann::json& window = json.at("windows").at(0).at(0);
+    if (key == "micro_batches") window.erase("capacity");
+    window.at(key) = nlohmann::json::parse(value);
+    write_file_atomically(file, json.dump(2) + "\n");
+    write_manifest(file.parent_path());
+    return code_of([&] { accelerator.load_state(file.parent_path()); });
+  };
+  CHECK(code_with("weight", "1.0") == "none");
+  CHECK(code_with("models", "[1e300]") == "checkpoint.state");
+  CHECK(code_with("models", "[18446744073709551615]") == "checkpoint.state");
+  CHECK(code_with("models", "[0.5]") == "checkpoint.state");
+  CHECK(code_with("micro_batches", "1e300") == "checkpoint.state");
+  CHECK(code_with("micro_batches", "9223372036854775807") == "checkpoint.window");
+  CHECK(code_with("weight", "\"1\"") == "checkpoint.state");
 }
 
 TEST_CASE("load_state: a window of two processes is not the window of one") {
