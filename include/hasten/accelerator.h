@@ -332,7 +332,7 @@ class HASTEN_API Accelerator {
   // one save is in flight: the next save and the Accelerator's destructor wait for it. If it fails,
   // a later step logs a warning and training continues. A collective. Throws UsageError
   // "checkpoint.open-window", "checkpoint.no-folder", "checkpoint.not-a-checkpoint",
-  // "checkpoint.unknown-optimizer"; ConfigError "checkpoint.project-in-use"; IoError "io.*", after
+  // "checkpoint.metric", "checkpoint.unknown-optimizer"; ConfigError "checkpoint.project-in-use"; IoError "io.*", after
   // which training may continue.
   std::filesystem::path save_state(const std::filesystem::path& folder = {},
                                    const SaveStateOptions& options = {});

@@ -61,6 +61,8 @@ void LoadedState::apply() {
     state_.group.set_step(optimizers[i]->steps);
   }
   load_objects(state_.saved, folder_);
+  state_.saved.best = best_;
+  state_.saved.best_before.reset();
   const TensorDict random = load_safetensors(folder_ / kRandomFile);
   const auto loaders = state_.saved.loaders();
   for (std::size_t i = 0; i < loaders.size(); ++i)
@@ -87,6 +89,11 @@ void LoadedState::check() {
   processes_ = whole_number_at(json_, "num_processes");
   elastic_ = elastic_of(json_);
   loss_scale_ = loss_scale_of(json_);
+  if (json_.contains("best")) {
+    const Json& best = json_.at("best");
+    best_ = {.number = whole_number_at(best, "checkpoint"),
+             .metric = best.at("metric").get<double>()};
+  }
   ElasticRanks::check_same_run(elastic_, state_.elastic.get(), folder_.string());
   check_count("models", "prepared", saved.models().size(), whole_number_at(json_, "models"));
   check_count("optimizers", "prepared", saved.optimizers().size(),

@@ -51,6 +51,7 @@ class LoadedState {
   OpenWindows windows_;
   std::optional<ElasticPosition> elastic_;
   std::optional<LossScalePosition> loss_scale_;
+  std::optional<BestCheckpoint> best_;
   std::vector<std::int64_t> steps_;              // of each optimizer
   std::vector<SyncedScheduler::Counts> counts_;  // of each scheduler
 };

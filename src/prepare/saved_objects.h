@@ -15,8 +15,10 @@
 #include <algorithm>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
+#include "checkpoint/best_checkpoint.h"
 #include "hasten/prepare/detail/loader_position.h"
 #include "hasten/prepare/detail/save_state.h"
 #include "prepare/synced_state.h"
@@ -51,6 +53,9 @@ class SavedObjects {
   // The number of the newest checkpoint with an automatic name that this run has saved or loaded,
   // or -1 if there is none.
   std::int64_t iteration = -1;
+  // The best of these checkpoints, and the one that was the best before it: a save may fail after
+  // it has begun.
+  std::optional<BestCheckpoint> best, best_before;
   // True after a call has found no checkpoints of another run in the project's folder.
   bool owns_project = false;
 

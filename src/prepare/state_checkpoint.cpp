@@ -53,6 +53,33 @@ fs::path next_folder(AcceleratorState& state, const fs::path& all) {
   return all / str(kProjectPrefix, state.saved.iteration + 1);
 }
 
+fs::path folder_of(const fs::path& all, const BestCheckpoint& checkpoint) {
+  return all / str(kProjectPrefix, checkpoint.number);
+}
+
+// Makes the next checkpoint the best one if its metric is the best so far. Returns the folder of
+// the best one, or an empty path if there is none.
+fs::path update_best(SavedObjects& saved, const fs::path& all, const ProjectConfiguration& project,
+                     const std::optional<double>& metric) {
+  if (saved.best && !fs::exists(folder_of(all, *saved.best))) saved.best = saved.best_before;
+  const auto before = saved.best ? std::optional(saved.best->metric) : std::nullopt;
+  if (metric && is_better(*metric, before, project.greater_is_better)) {
+    saved.best_before = saved.best;
+    saved.best = {.number = saved.iteration + 1, .metric = *metric};
+  }
+  return saved.best ? folder_of(all, *saved.best) : fs::path();
+}
+
+void refuse_metric_of_folder(const fs::path& folder, const SaveStateOptions& options) {
+  if (folder.empty() || !options.metric) return;
+  throw UsageError("checkpoint.metric",
+                   {.what = "save_state() with a metric",
+                    .got = "the folder " + folder.string(),
+                    .expected = "no folder, because hasten never deletes a folder that you name",
+                    .hint = "set project_config with automatic_checkpoint_naming, and call "
+                            "save_state({}, {.metric = ...})"});
+}
+
 void refuse_inside_elastic_window(const AcceleratorState& state) {
   if (!state.elastic) return;
   throw UsageError("checkpoint.open-window",
@@ -139,14 +166,19 @@ fs::path save_state_checkpoint(AcceleratorState& state, const ProjectConfigurati
   state.background_save.finish();  // two saves at once would rotate each other's folders
   OpenWindows open;
   once(group, true, [&] {
+    refuse_metric_of_folder(folder, options);
     open = open_windows_of(state);
     check_windows_resumable(open, "save_state()");
     if (!open.empty()) refuse_inside_elastic_window(state);
   });
   std::shared_ptr<CheckpointSave> save;  // set in a process that writes
-  fs::path target;
+  fs::path target = folder, best;
   once(group, writes, [&] {
-    target = folder.empty() ? next_folder(state, checkpoints_of(project, "save_state()")) : folder;
+    if (folder.empty()) {
+      const fs::path all = checkpoints_of(project, "save_state()");
+      target = next_folder(state, all);
+      best = update_best(state.saved, all, project, options.metric);
+    }
     save = std::make_shared<CheckpointSave>(target, kProjectPrefix);
   });
   const fs::path staged = path_of_writer(group, save ? save->path().string() : "");
@@ -169,6 +201,7 @@ fs::path save_state_checkpoint(AcceleratorState& state, const ProjectConfigurati
   CheckpointRotation rotation;
   if (folder.empty())
     rotation = {.limit = project.total_limit,
+                .keep = best,
                 .keep_every = project.keep_every,
                 .abandon_after = state.saved.iteration};
   const auto publish = [save, rotation] { save->publish(rotation); };
@@ -196,6 +229,7 @@ bool load_state_checkpoint(AcceleratorState& state, const ProjectConfiguration& 
   once(group, true, [&] { loaded.emplace(state, from); });
   once(group, true, [&] { loaded->apply(); });
   state.saved.iteration = std::max<std::int64_t>(-1, step_of_checkpoint(from, kProjectPrefix));
+  if (state.saved.iteration < 0) state.saved.best.reset();  // it is in another folder
   return true;
 }
 

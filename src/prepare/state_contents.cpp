@@ -46,6 +46,8 @@ StateContents state_contents(AcceleratorState& state, const std::vector<TensorDi
           {"schedulers", Json::array()},           {"loaders", Json::array()},
           {"windows", std::move(windows)}};
   add_elastic(json, elastic);
+  if (const auto& best = state.saved.best)
+    json["best"] = {{"checkpoint", best->number}, {"metric", best->metric}};
   if (state.scaling) add_loss_scale(json, state.scaling->position());
   const auto optimizers = state.saved.optimizers();
   for (std::size_t i = 0; i < optimizers.size(); ++i) {

@@ -1,9 +1,9 @@
 #include "trainer/best_metric.h"
 
-#include <cmath>
 #include <string>
 #include <vector>
 
+#include "checkpoint/best_checkpoint.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
 #include "options/training_rules.h"
@@ -28,10 +28,7 @@ bool update_best_metric(const TrainingArguments& args, const Metrics& metrics,
                         TrainerState& state) {
   if (args.metric_for_best_model.empty()) return false;
   const double metric = metric_for_best(args, metrics);
-  if (!std::isfinite(metric)) return false;
-  const bool greater = args.greater_is_better.value_or(false);
-  if (state.best_metric && !(greater ? metric > *state.best_metric : metric < *state.best_metric))
-    return false;
+  if (!is_better(metric, state.best_metric, args.greater_is_better.value_or(false))) return false;
   state.best_metric = metric;
   state.best_global_step = state.global_step;
   return true;

@@ -3,7 +3,9 @@
 #include <doctest/doctest.h>
 #include <torch/torch.h>
 
+#include <cmath>
 #include <filesystem>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -178,6 +180,62 @@ TEST_CASE("save_state: objects have the numbers of the order in which they are w
   CHECK(load_safetensors(state / "model_2.safetensors").at("bias").size(0) == 4);
   const std::string json = read_file(state / "accelerator_state.json");
   CHECK(json.find("\"lr\": 0.1") < json.find("\"lr\": 0.2"));
+}
+
+TEST_CASE("save_state: rotation keeps the checkpoint with the best metric") {
+  for (const bool greater : {false, true}) {
+    CAPTURE(greater);
+    const TemporaryDirectory project;
+    using Names = std::vector<std::string>;
+    const auto names = [&] {
+      Names found;
+      for (const fs::path& each : checkpoints(project.path() / "checkpoints", kProjectPrefix))
+        found.push_back(each.filename().string());
+      return found;
+    };
+    // Continues the run of the project, and saves with each of these metrics.
+    const auto save_with = [&](const std::vector<double>& metrics, bool asynchronous) {
+      Accelerator accelerator({.cpu = true,
+                               .project_config = {.project_dir = project.path(),
+                                                  .automatic_checkpoint_naming = true,
+                                                  .total_limit = 2,
+                                                  .greater_is_better = greater}});
+      Net net;
+      auto [model] = accelerator.prepare(net);
+      accelerator.load_state();
+      for (const double metric : metrics) {
+        accelerator.save_state(
+            {}, {.asynchronous = asynchronous, .metric = greater ? -metric : metric});
+      }
+      accelerator.wait_for_save();
+    };
+    save_with({3, 1, 2, std::nan("")}, false);
+    CHECK(names() == Names{"checkpoint_1", "checkpoint_3"});
+    save_with({5}, true);
+    CHECK(names() == Names{"checkpoint_1", "checkpoint_4"});
+    save_with({0.5, 2}, true);
+    CHECK(names() == Names{"checkpoint_5", "checkpoint_6"});
+  }
+}
+
+TEST_CASE("save_state: a save that fails does not replace the best checkpoint") {
+  const TemporaryDirectory project;
+  Accelerator accelerator(
+      {.cpu = true,
+       .project_config = {
+           .project_dir = project.path(), .automatic_checkpoint_naming = true, .total_limit = 1}});
+  Net net;
+  auto [model] = accelerator.prepare(net);
+  const fs::path best = accelerator.save_state({}, {.metric = 2.0});
+  CheckpointHook fails = accelerator.register_save_state_pre_hook(
+      [](const fs::path&) { throw std::runtime_error("the hook fails"); });
+  CHECK_THROWS_AS(accelerator.save_state({}, {.metric = 1.0}), std::runtime_error);
+  fails.remove();
+  const fs::path newest = accelerator.save_state({}, {.metric = 3.0});
+  CHECK(fs::exists(best));
+  CHECK(fs::exists(newest));
+  CHECK(code_of([&] { accelerator.save_state(project.path() / "own", {.metric = 1.0}); }) ==
+        "checkpoint.metric");
 }
 
 TEST_CASE("save_state: hooks write into the checkpoint, and can be removed") {

@@ -52,12 +52,18 @@ struct ProjectConfiguration {
   // The first process of each machine writes a whole checkpoint to its own disk, for machines
   // without a shared folder. Otherwise only the main process of the job writes.
   bool save_on_each_node = false;
+  // True if larger values of SaveStateOptions::metric are better. Accelerate has no such option.
+  bool greater_is_better = false;
 };
 
 struct SaveStateOptions {
   // Copies the state and returns; a thread writes the copy while training continues. Until it is
   // written, the copy takes as much memory as the checkpoint has bytes.
   bool asynchronous = false;
+  // A measure of the state, such as its validation loss: `accelerator.save_state({}, {.metric =
+  // loss})`. Of the checkpoints with automatic names, the one with the best metric so far is never
+  // deleted. A metric that is not finite is never the best. That of the process that writes counts.
+  std::optional<double> metric = std::nullopt;
 };
 
 // An object whose state belongs to the checkpoints.
