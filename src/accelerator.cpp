@@ -15,6 +15,7 @@
 #include "prepare/accelerator_state.h"
 #include "prepare/gather_uneven_rows.h"
 #include "prepare/metrics.h"
+#include "prepare/registered_objects.h"
 #include "prepare/state_checkpoint.h"
 #include "prepare/window_state.h"
 #include "track/tracker_set.h"
@@ -142,6 +143,27 @@ CheckpointHook Accelerator::register_save_state_pre_hook(CheckpointFunction func
 
 CheckpointHook Accelerator::register_load_state_pre_hook(CheckpointFunction function) {
   return added_hook(state_->saved.before_load, std::move(function));
+}
+
+void Accelerator::call_save_hooks(const std::filesystem::path& folder) const {
+  call_with(state_->saved.before_save, folder);
+}
+
+std::map<std::string, TensorDict> Accelerator::registered_states() const {
+  return object_states(state_->saved);
+}
+
+void Accelerator::call_load_hooks(const std::filesystem::path& folder) const {
+  check_object_count(state_->saved, folder);
+  call_with(state_->saved.before_load, folder);
+}
+
+void Accelerator::restore_registered_states(const std::filesystem::path& folder) const {
+  load_objects(state_->saved, folder);
+}
+
+void Accelerator::restore_registered_states(const std::map<std::string, TensorDict>& states) const {
+  restore_objects(state_->saved, states);
 }
 
 void Accelerator::save_module(const torch::nn::Module& module, const std::filesystem::path& folder,

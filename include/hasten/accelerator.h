@@ -24,6 +24,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -332,8 +333,8 @@ class HASTEN_API Accelerator {
   // one save is in flight: the next save and the Accelerator's destructor wait for it. If it fails,
   // a later step logs a warning and training continues. A collective. Throws UsageError
   // "checkpoint.open-window", "checkpoint.no-folder", "checkpoint.not-a-checkpoint",
-  // "checkpoint.metric", "checkpoint.unknown-optimizer"; ConfigError "checkpoint.project-in-use"; IoError "io.*", after
-  // which training may continue.
+  // "checkpoint.metric", "checkpoint.unknown-optimizer"; ConfigError "checkpoint.project-in-use";
+  // IoError "io.*", after which training may continue.
   std::filesystem::path save_state(const std::filesystem::path& folder = {},
                                    const SaveStateOptions& options = {});
   // Waits for an asynchronous save, and throws in every process if the latest one has failed, even
@@ -365,6 +366,26 @@ class HASTEN_API Accelerator {
   // Calls the function in every process with the folder of load_state(), which has been verified,
   // before anything is loaded.
   CheckpointHook register_load_state_pre_hook(CheckpointFunction function);
+
+  // The parts of save_state() and load_state() that concern what was registered, for a program that
+  // writes its own checkpoints, as the Trainer does.
+
+  // Calls the functions of register_save_state_pre_hook() with the folder of a checkpoint. Call it
+  // in every process, before anything else is written.
+  void call_save_hooks(const std::filesystem::path& folder) const;
+  // Returns the states of the registered objects by the names of their files in a checkpoint:
+  // `for (const auto& [name, state] : accelerator.registered_states())
+  // save_safetensors(folder / name, state);`.
+  std::map<std::string, TensorDict> registered_states() const;
+  // Calls the functions of register_load_state_pre_hook() with the folder. Call it in every
+  // process, before anything is loaded. Throws UsageError "checkpoint.other-objects" unless the
+  // folder has the states of as many objects as are registered.
+  void call_load_hooks(const std::filesystem::path& folder) const;
+  // Restores the registered objects from the files in the folder, or from what registered_states()
+  // has returned.
+  void restore_registered_states(const std::filesystem::path& folder) const;
+  void restore_registered_states(const std::map<std::string, TensorDict>& states) const;
+
   // Saves the weights of a prepared or plain model to a folder, or to a file that ends in
   // `.safetensors`, for Python and load_model(); see hasten/formats/module_weights.h. The main
   // process writes. A collective.
@@ -432,7 +453,6 @@ class HASTEN_API Accelerator {
   void drop_windows();
 
   friend class LocalSGD;
-  friend class Trainer;  // its checkpoints have the registered objects
   std::shared_ptr<AcceleratorState> state_;
   std::shared_ptr<TrackerSet> trackers_;
   ProjectConfiguration project_;

@@ -1,6 +1,6 @@
 // File: prepare/registered_objects.h (internal)
 // The objects and functions that a program has registered for the checkpoints of an Accelerator.
-// Its save_state() and a Trainer write them in the same way.
+// save_state() uses them, and the Accelerator offers them to the Trainer.
 //
 //   call_with(saved.before_save, folder);          // in every process
 //   for (const auto& [name, tensors] : object_states(saved)) save_safetensors(folder / name, tensors);

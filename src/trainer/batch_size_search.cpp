@@ -7,7 +7,6 @@
 #include "hasten/checkpoint/checkpoint_folders.h"
 #include "hasten/device/memory.h"
 #include "hasten/process/once.h"
-#include "prepare/registered_objects.h"
 
 namespace hasten {
 
@@ -23,7 +22,7 @@ Trainer::BatchSizeSearch::BatchSizeSearch(Impl& trainer)
     : trainer_(trainer),
       random_(random_state()),
       weights_(tensors_of(*trainer.model).tensors),
-      objects_(object_states(trainer.registered())) {
+      objects_(trainer.accelerator.registered_states()) {
   for (auto& [name, tensor] : weights_) tensor = tensor.detach().to(at::kCPU, false, true);
   for (auto& [file, tensors] : objects_) {
     for (auto& [name, tensor] : tensors) tensor = tensor.detach().clone();
@@ -60,7 +59,7 @@ void Trainer::BatchSizeSearch::restart(const std::filesystem::path& checkpoint) 
   const torch::NoGradGuard no_grad;
   for (const auto& [name, tensor] : tensors_of(*trainer_.model).tensors)
     tensor.copy_(weights_.at(name));
-  restore_objects(trainer_.registered(), objects_);
+  trainer_.accelerator.restore_registered_states(objects_);
   restore_random_state(random_);
 }
 

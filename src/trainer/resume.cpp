@@ -8,7 +8,6 @@
 #include "hasten/checkpoint/checkpoint_folders.h"
 #include "hasten/checkpoint/manifest.h"
 #include "hasten/process/once.h"
-#include "prepare/registered_objects.h"
 #include "trainer/restarted_job.h"
 #include "trainer/saved_model.h"
 
@@ -123,8 +122,7 @@ Trainer::Impl::Resume::PendingState Trainer::Impl::Resume::restore() {
   const bool begins_window_again =
       restarts_window(checkpoint, trainer_.args, trainer_.data_ranks());
   if (begins_window_again) go_to_start_of_window(checkpoint);
-  check_object_count(trainer_.registered(), from);
-  once(trainer_.group(), true, [&] { call_with(trainer_.registered().before_load, from); });
+  once(trainer_.group(), true, [&] { trainer_.accelerator.call_load_hooks(from); });
   restore_parts(checkpoint);
   TrainerState before = checkpoint.state;
   find_best_checkpoint(before, from);
@@ -155,7 +153,7 @@ void Trainer::Impl::Resume::restore_parts(const CheckpointToResume& checkpoint) 
                                                    .got = "no tensor " + missing.front(),
                                                    .expected = "every weight of the model"});
   }
-  load_objects(trainer_.registered(), checkpoint.folder);
+  trainer_.accelerator.restore_registered_states(checkpoint.folder);
   if (!load_training_state(checkpoint.folder, run_.optimizer.unwrap(), run_.parameters.by_name(),
                            trainer_.is_elastic() ? 0 : trainer_.group().rank(),
                            trainer_.args.offload_optimizer_states

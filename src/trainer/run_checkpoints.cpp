@@ -12,8 +12,6 @@
 #include "hasten/models/lora.h"
 #include "hasten/models/training_traits.h"
 #include "hasten/process/once.h"
-#include "prepare/accelerator_state.h"
-#include "prepare/registered_objects.h"
 #include "trainer/restarted_job.h"
 
 namespace hasten {
@@ -106,8 +104,6 @@ std::vector<std::pair<std::string, TrainerCallback*>> Trainer::Impl::stateful_ca
   return found;
 }
 
-const SavedObjects& Trainer::Impl::registered() const { return accelerator.state_->saved; }
-
 fs::path Trainer::Impl::RunCheckpoints::folder_of(std::int64_t step) const {
   return fs::path(trainer_.args.output_dir) / str("checkpoint-", step);
 }
@@ -147,7 +143,7 @@ void Trainer::Impl::RunCheckpoints::save(const StepTotals& window, std::int64_t 
       once(trainer_.group(), writes, [&] { write_machine_file(staged, save); });
     }
     if (!trainer_.args.save_only_model) {
-      once(trainer_.group(), true, [&] { call_with(trainer_.registered().before_save, staged); });
+      once(trainer_.group(), true, [&] { trainer_.accelerator.call_save_hooks(staged); });
     }
     const auto copy = [&] { write(staged, now, random); };
     const auto publish = [own, rotation] { own->publish(rotation); };
@@ -236,8 +232,8 @@ void Trainer::Impl::RunCheckpoints::write(const fs::path& folder, TrainingPositi
     position.data = run_.data_identity();
     save_training_state(folder, run_.optimizer.unwrap(), run_.parameters.by_name(), position,
                         random);
-    for (const auto& [name, tensors] : object_states(trainer_.registered()))
-      save_safetensors(folder / name, tensors);
+    for (const auto& [name, state] : trainer_.accelerator.registered_states())
+      save_safetensors(folder / name, state);
   }
   write_file_atomically(folder / "trainer_state.json", trainer_.state.to_json());
 }

@@ -17,7 +17,6 @@
 
 namespace hasten {
 
-class SavedObjects;
 class WorkCounter;
 
 struct Trainer::Impl {
@@ -98,8 +97,6 @@ struct Trainer::Impl {
   // The open accumulation window (trainer/saved_window.cpp). Returns what each process has
   // contributed, in rank order. `loss` is this process's sum. A collective.
   std::vector<WindowPosition> gather_windows(const StepTotals& totals, double loss) const;
-  // Returns the objects and functions that the program has registered for checkpoints.
-  const SavedObjects& registered() const;
   // Saves the gradients of this process.
   void save_gradients(const std::filesystem::path& folder) const;
   // Continues the window of a checkpoint once the model is prepared. `scale` is the scale of its
