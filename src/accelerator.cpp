@@ -59,6 +59,7 @@ Accelerator::Accelerator(AcceleratorOptions options) {
   check_project(options.project_config);
   if (hasten_on_accelerator_begin != nullptr) hasten_on_accelerator_begin();
   state_ = make_accelerator_state(options, DryRun::active());
+  state_->saved.trackers = trackers_;
   project_ = options.project_config;
   const std::shared_ptr<StepObservers> observers(state_, &state_->observers);
   if (DryTpu* const dry = DryTpu::active()) dry->listen_to(*observers);

@@ -61,6 +61,7 @@ void LoadedState::apply() {
     state_.group.set_step(optimizers[i]->steps);
   }
   load_objects(state_.saved, folder_);
+  if (trackers_) state_.saved.trackers->resume(std::move(*trackers_));
   state_.saved.best = best_;
   state_.saved.best_before.reset();
   const TensorDict random = load_safetensors(folder_ / kRandomFile);
@@ -89,6 +90,7 @@ void LoadedState::check() {
   processes_ = whole_number_at(json_, "num_processes");
   elastic_ = elastic_of(json_);
   loss_scale_ = loss_scale_of(json_);
+  if (json_.contains("trackers")) trackers_ = trackers_from_json(json_.at("trackers"));
   if (json_.contains("best")) {
     const Json& best = json_.at("best");
     best_ = {.number = whole_number_at(best, "checkpoint"),

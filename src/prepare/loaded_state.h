@@ -52,6 +52,7 @@ class LoadedState {
   std::optional<ElasticPosition> elastic_;
   std::optional<LossScalePosition> loss_scale_;
   std::optional<BestCheckpoint> best_;
+  std::optional<TrackerSet::Positions> trackers_;
   std::vector<std::int64_t> steps_;              // of each optimizer
   std::vector<SyncedScheduler::Counts> counts_;  // of each scheduler
 };

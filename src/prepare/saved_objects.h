@@ -22,6 +22,7 @@
 #include "hasten/prepare/detail/loader_position.h"
 #include "hasten/prepare/detail/save_state.h"
 #include "prepare/synced_state.h"
+#include "track/tracker_set.h"
 
 namespace hasten {
 
@@ -50,6 +51,8 @@ class SavedObjects {
   // The registered objects, in this order, and functions.
   std::vector<std::shared_ptr<SavedObject>> objects;
   std::vector<std::shared_ptr<CheckpointFunction>> before_save, before_load;
+  // The trackers, whose positions belong to the checkpoints.
+  std::shared_ptr<TrackerSet> trackers;
   // The number of the newest checkpoint with an automatic name that this run has saved or loaded,
   // or -1 if there is none.
   std::int64_t iteration = -1;

@@ -46,6 +46,8 @@ StateContents state_contents(AcceleratorState& state, const std::vector<TensorDi
           {"schedulers", Json::array()},           {"loaders", Json::array()},
           {"windows", std::move(windows)}};
   add_elastic(json, elastic);
+  if (const auto positions = state.saved.trackers->positions(); !positions.by_name.empty())
+    json["trackers"] = trackers_to_json(positions);
   if (const auto& best = state.saved.best)
     json["best"] = {{"checkpoint", best->number}, {"metric", best->metric}};
   if (state.scaling) add_loss_scale(json, state.scaling->position());

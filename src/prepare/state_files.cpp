@@ -83,4 +83,17 @@ OpenWindow window_from_json(const nlohmann::json& json) {
   return window;
 }
 
+nlohmann::json trackers_to_json(const TrackerSet::Positions& positions) {
+  return {{"positions", positions.by_name}, {"step", positions.step}};
+}
+
+TrackerSet::Positions trackers_from_json(const nlohmann::json& json) {
+  TrackerSet::Positions positions{.by_name = {}, .step = whole_number_at(json, "step")};
+  for (const auto& [name, position] : json.at("positions").items()) {
+    for (const auto& [key, number] : position.items())
+      positions.by_name[name][key] = number.get<double>();
+  }
+  return positions;
+}
+
 }  // namespace hasten

@@ -1,12 +1,12 @@
 // File: prepare/state_files.h (internal)
-// The names of the files in the folder of save_state(), and the positions of loaders and the open
-// windows in accelerator_state.json (docs/formats.md).
+// The names of the files in the folder of save_state(), and the positions of loaders and trackers
+// and the open windows in accelerator_state.json (docs/formats.md).
 //
 //   numbered_file("model", 0);       // "model.safetensors"
 //   numbered_file("optimizer", 2);   // "optimizer_2.safetensors"
 //
-// position_from_json and window_from_json throw nlohmann::json::exception and JsonError for other
-// JSON. Thread rule: pure functions.
+// The functions that read JSON throw nlohmann::json::exception and JsonError for other JSON. Thread
+// rule: pure functions.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -15,6 +15,7 @@
 #include "hasten/formats/detail/tensor_dict.h"
 #include "hasten/prepare/detail/loader_position.h"
 #include "hasten/prepare/detail/open_window.h"
+#include "track/tracker_set.h"
 
 namespace hasten {
 
@@ -38,5 +39,10 @@ detail::SavedPosition position_from_json(const nlohmann::json& json, std::size_t
 nlohmann::json window_to_json(const OpenWindow& window);
 // Returns the window from such JSON.
 OpenWindow window_from_json(const nlohmann::json& json);
+
+// Returns the positions of trackers as JSON.
+nlohmann::json trackers_to_json(const TrackerSet::Positions& positions);
+// Returns the positions from such JSON.
+TrackerSet::Positions trackers_from_json(const nlohmann::json& json);
 
 }  // namespace hasten

@@ -6,7 +6,9 @@
 namespace hasten::event_fields {
 
 // Event
-inline constexpr int kWallTime = 1, kStep = 2, kFileVersion = 3, kSummary = 5;
+inline constexpr int kWallTime = 1, kStep = 2, kFileVersion = 3, kSummary = 5, kSessionLog = 7;
+// SessionLog
+inline constexpr int kStatus = 1, kStart = 1;
 // Summary, and its Value
 inline constexpr int kValue = 1;
 inline constexpr int kTag = 1, kSimpleValue = 2, kImage = 4, kHistogram = 5, kTensor = 8,

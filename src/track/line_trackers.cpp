@@ -52,6 +52,14 @@ void JsonLinesTracker::log_text(const std::string& name, const std::string& text
   file_->append(json_line(line) + "\n");
 }
 
+TrackerPosition JsonLinesTracker::position() const {
+  return file_ ? file_->position() : TrackerPosition{};
+}
+
+bool JsonLinesTracker::resume(const TrackerPosition& position, std::int64_t) {
+  return file_ && file_->go_back_to(position);
+}
+
 void JsonLinesTracker::finish() { file_.reset(); }
 
 CsvTracker::CsvTracker(const std::filesystem::path& folder)
@@ -77,6 +85,14 @@ void CsvTracker::log(const TrackedScalars& values, std::int64_t step) {
   for (const auto& [name, value] : values)
     rows += str(step, ",", time, ",", csv_field(name), ",", value, "\n");
   file_->append(rows);
+}
+
+TrackerPosition CsvTracker::position() const {
+  return file_ ? file_->position() : TrackerPosition{};
+}
+
+bool CsvTracker::resume(const TrackerPosition& position, std::int64_t) {
+  return file_ && file_->go_back_to(position);
 }
 
 void CsvTracker::finish() { file_.reset(); }

@@ -7,6 +7,8 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
+#include <string_view>
+#include <tuple>
 
 #include "base/json_number.h"
 #include "base/parse_number.h"
@@ -57,14 +59,29 @@ void add_value(Curves& curves, std::int64_t step, std::string_view bytes) {
   if (number) curves[tag][step] = *number;
 }
 
+bool is_session_start(std::string_view bytes) {
+  for (ProtobufReader session(bytes); session.next();) {
+    if (session.field() == event_fields::kStatus) return session.integer() == event_fields::kStart;
+  }
+  return false;
+}
+
+void remove_from_step(Curves& curves, std::int64_t step) {
+  for (auto& [tag, curve] : curves) curve.erase(curve.lower_bound(step), curve.end());
+  std::erase_if(curves, [](const auto& each) { return each.second.empty(); });
+}
+
 void add_event(Curves& curves, std::string_view bytes) {
   namespace fields = event_fields;
   std::int64_t step = 0;
-  std::string_view summary;
+  std::string_view summary, session;
   for (ProtobufReader event(bytes); event.next();) {
     if (event.field() == fields::kStep) step = event.integer();
     if (event.field() == fields::kSummary) summary = event.bytes();
+    if (event.field() == fields::kSessionLog) session = event.bytes();
   }
+  // A run that was resumed does the steps from here on again.
+  if (is_session_start(session)) remove_from_step(curves, step);
   for (ProtobufReader reader(summary); reader.next();) {
     if (reader.field() == fields::kValue) add_value(curves, step, reader.bytes());
   }
@@ -149,7 +166,14 @@ std::vector<fs::path> files_of_run(const fs::path& folder) {
     if (is_event_file(entry.path())) events.push_back(entry.path());
   }
   // The names contain the time at which each file was begun, so the newest value of a step counts.
-  std::sort(events.begin(), events.end());
+  // The trackers of a process that began in the same second are numbered.
+  const auto order_of = [](const fs::path& file) {
+    constexpr std::size_t kPrefixAndSeconds = std::string_view("events.out.tfevents.").size() + 10;
+    const std::string name = file.filename().string();
+    return std::tuple(name.substr(0, kPrefixAndSeconds), name.size(), name);
+  };
+  std::sort(events.begin(), events.end(),
+            [&](const fs::path& a, const fs::path& b) { return order_of(a) < order_of(b); });
   if (!events.empty()) return events;
   for (const char* const name : {"metrics.jsonl", "metrics.csv"}) {
     if (fs::exists(folder / name)) return {folder / name};

@@ -41,6 +41,16 @@ std::string record_of_version() {
   return event_record(event.text());
 }
 
+// Makes TensorBoard drop what earlier files of the folder have from this step on.
+std::string record_of_restart(std::int64_t step) {
+  ProtobufWriter session, event;
+  session.integer(fields::kStatus, fields::kStart);
+  event.number(fields::kWallTime, seconds_since_epoch());
+  event.integer(fields::kStep, step);
+  event.message(fields::kSessionLog, session);
+  return event_record(event.text());
+}
+
 ProtobufWriter plugin_metadata(std::string_view plugin, std::string_view content) {
   ProtobufWriter data, metadata;
   data.bytes(fields::kPluginName, plugin);
@@ -186,6 +196,16 @@ void TensorBoardTracker::log_image(const std::string& name, const TrackedImage& 
   value.bytes(fields::kTag, name);
   value.message(fields::kImage, to);
   file_->append(record_of_value(value, step));
+}
+
+TrackerPosition TensorBoardTracker::position() const {
+  return file_ ? file_->position() : TrackerPosition{};
+}
+
+// TensorBoard may be reading the file of the earlier process, so that file stays as it is.
+bool TensorBoardTracker::resume(const TrackerPosition&, std::int64_t step) {
+  if (file_) file_->append(record_of_restart(step + 1));
+  return false;
 }
 
 void TensorBoardTracker::finish() {

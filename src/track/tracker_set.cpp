@@ -1,6 +1,7 @@
 #include "track/tracker_set.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
@@ -38,7 +39,31 @@ void TrackerSet::start(const std::string& project, const TrackedConfiguration& c
   for (const std::string& name : names_)
     running_.push_back(make_tracker(name, {.folder = folder, .project = project}));
   running_.insert(running_.end(), own_.begin(), own_.end());
-  for (const auto& tracker : running_) tracker->store_init_configuration(configuration);
+  const auto positions = std::exchange(to_resume_, std::nullopt);
+  for (const auto& tracker : running_) {
+    if (!positions || !resume(*tracker, *positions))
+      tracker->store_init_configuration(configuration);
+  }
+}
+
+TrackerSet::Positions TrackerSet::positions() const {
+  Positions positions{.by_name = {}, .step = last_step_};
+  for (const auto& tracker : running_) {
+    TrackerPosition position = tracker->position();
+    if (!position.empty()) positions.by_name.emplace(tracker->name(), std::move(position));
+  }
+  return positions;
+}
+
+void TrackerSet::resume(Positions positions) {
+  last_step_ = positions.step;
+  for (const auto& tracker : running_) resume(*tracker, positions);
+  if (!started_) to_resume_ = std::move(positions);
+}
+
+bool TrackerSet::resume(Tracker& tracker, const Positions& positions) {
+  const auto found = positions.by_name.find(tracker.name());
+  return found != positions.by_name.end() && tracker.resume(found->second, positions.step);
 }
 
 void TrackerSet::check_started(const char* call) const {
@@ -51,6 +76,7 @@ void TrackerSet::check_started(const char* call) const {
 
 void TrackerSet::log(const TrackedScalars& values, std::int64_t step) {
   check_started("log");
+  last_step_ = step;
   for (const auto& tracker : running_) tracker->log(values, step);
 }
 

@@ -74,6 +74,30 @@ void TrackingCallback::start(const TrainingArguments& args) {
     trackers_.push_back(make_tracker(name, options));
 }
 
+std::map<std::string, double> TrackingCallback::attributes() const {
+  std::map<std::string, double> attributes;
+  for (const auto& tracker : trackers_) {
+    for (const auto& [key, number] : tracker->position())
+      attributes.emplace(str(tracker->name(), '.', key), number);
+  }
+  return attributes;
+}
+
+void TrackingCallback::restore(const std::map<std::string, double>& attributes) {
+  restored_ = attributes;
+}
+
+// Continues a tracker at the position of the checkpoint that the run resumes from, if there is one.
+// Returns true if the tracker has the configuration already.
+bool TrackingCallback::resume(Tracker& tracker, std::int64_t step) const {
+  const std::string prefix = tracker.name() + '.';
+  TrackerPosition position;
+  for (const auto& [key, number] : restored_) {
+    if (starts_with(key, prefix)) position[key.substr(prefix.size())] = number;
+  }
+  return !position.empty() && tracker.resume(position, step);
+}
+
 void TrackingCallback::on_train_begin(const TrainerEvent& event, TrainerControl&) {
   if (!event.state.is_world_process_zero) return;
   start(event.args);
@@ -84,10 +108,12 @@ void TrackingCallback::on_train_begin(const TrainerEvent& event, TrainerControl&
   if (!model.empty()) add_values(values, model);
   add_values(values, args);
   for (const auto& tracker : trackers_) {
+    if (resume(*tracker, event.state.global_step)) continue;
     tracker->store_init_configuration(values);
     tracker->log_text("args", args, 0);
     if (!model.empty()) tracker->log_text("model_config", model, 0);
   }
+  restored_.clear();
 }
 
 void TrackingCallback::on_log(const TrainerEvent& event, TrainerControl&, const Metrics& logs) {

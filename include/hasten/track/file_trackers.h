@@ -9,7 +9,10 @@
 //
 // One call of log() is one write to the system without a sync, so that a reader sees it at once and
 // a step does not wait for the disk. A run that continues in the same folder appends; TensorBoard
-// gets a new file in it. The constructors create the folder and throw IoError "io.*".
+// gets a new file in it. After a resume, what an earlier process has logged since the checkpoint no
+// longer counts: lines move to `abandoned-metrics.jsonl` or `abandoned-metrics.csv`, and an event
+// tells TensorBoard to drop later steps. The constructors create the folder and throw IoError
+// "io.*".
 #pragma once
 
 #include <memory>
@@ -35,6 +38,8 @@ class HASTEN_API TensorBoardTracker : public Tracker {
                      std::int64_t step) override;
   // Throws UsageError "track.image" if the bytes do not fit the sizes.
   void log_image(const std::string& name, const TrackedImage& image, std::int64_t step) override;
+  TrackerPosition position() const override;
+  bool resume(const TrackerPosition& position, std::int64_t step) override;
   void finish() override;
 
  private:
@@ -53,6 +58,8 @@ class HASTEN_API JsonLinesTracker : public Tracker {
   void store_init_configuration(const TrackedConfiguration& values) override;
   void log(const TrackedScalars& values, std::int64_t step) override;
   void log_text(const std::string& name, const std::string& text, std::int64_t step) override;
+  TrackerPosition position() const override;
+  bool resume(const TrackerPosition& position, std::int64_t step) override;
   void finish() override;
 
  private:
@@ -69,6 +76,8 @@ class HASTEN_API CsvTracker : public Tracker {
   std::string name() const override { return "csv"; }
   void store_init_configuration(const TrackedConfiguration& values) override;
   void log(const TrackedScalars& values, std::int64_t step) override;
+  TrackerPosition position() const override;
+  bool resume(const TrackerPosition& position, std::int64_t step) override;
   void finish() override;
 
  private:

@@ -10,9 +10,10 @@
 // A tracker of your own derives from Tracker; Accelerator::init_trackers and TrackingCallback take
 // it. Only store_init_configuration and log have to store something: a tracker ignores the kinds of
 // values that it does not support. A failed write never ends a run: the tracker logs it once
-// (hasten/base/log.h) and stores nothing more. make_tracker throws ConfigError "track.unknown",
-// "track.logging-dir" and what the constructors throw. Thread rule: one thread at a time.
-// Source: the names are those of Accelerate's GeneralTracker.
+// (hasten/base/log.h) and stores nothing more. The checkpoints of a Trainer or an Accelerator have
+// the positions of its trackers, so that a resumed run does not store values twice. make_tracker
+// throws ConfigError "track.unknown", "track.logging-dir" and what the constructors throw. Thread
+// rule: one thread at a time. Source: the names are those of Accelerate's GeneralTracker.
 #pragma once
 
 #include <cstdint>
@@ -32,6 +33,8 @@ using TrackedValue = std::variant<bool, std::int64_t, double, std::string>;
 // The configuration of a run: learning rate, batch size and so on, by name.
 using TrackedConfiguration = std::map<std::string, TrackedValue>;
 using TrackedScalars = std::map<std::string, double>;
+// Numbers by which a checkpoint remembers what a tracker has stored.
+using TrackerPosition = std::map<std::string, double>;
 
 // An image in memory: rows from top to bottom, in each row its pixels, in each pixel its channels.
 struct TrackedImage {
@@ -56,6 +59,13 @@ class HASTEN_API Tracker {
                              std::int64_t /*step*/) {}
   virtual void log_image(const std::string& /*name*/, const TrackedImage& /*image*/,
                          std::int64_t /*step*/) {}
+  // Returns the position after what has been stored so far, for a checkpoint. Empty if the tracker
+  // cannot go back.
+  virtual TrackerPosition position() const { return {}; }
+  // Called in a run that resumes from a checkpoint of this step, with the position that it holds:
+  // takes back what was stored after it. Returns true if the tracker still has the run's
+  // configuration and values up to there, so that the configuration is not stored again.
+  virtual bool resume(const TrackerPosition& /*position*/, std::int64_t /*step*/) { return false; }
   // True if the tracker keeps the names of Hugging Face's logs ("loss", "eval_loss"), not those of
   // its TensorBoard callback ("train/loss", "eval/loss").
   virtual bool keeps_log_names() const { return false; }

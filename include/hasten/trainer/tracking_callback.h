@@ -10,12 +10,16 @@
 // "test_loss" becomes "test/loss", "loss" becomes "train/loss"; MLflow gets them unchanged. At the
 // start of training they get all arguments and the model's configuration. They are finished when
 // the callback is destroyed, so an evaluation after training is in the same run. Only the main
-// process reports. An exception that a tracker throws when it starts ends the run. Thread rule: the
+// process reports. A checkpoint has the positions of the trackers, from which a resumed run
+// continues. An exception that a tracker throws when it starts ends the run. Thread rule: the
 // same as for callbacks.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
+#include <map>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "hasten/base/detail/export.h"
@@ -36,12 +40,18 @@ class HASTEN_API TrackingCallback : public TrainerCallback {
   void on_log(const TrainerEvent& event, TrainerControl&, const Metrics& logs) override;
   bool reads_gradients() const override { return false; }
   bool reads_losses() const override { return false; }
+  std::string name() const override { return "TrackingCallback"; }
+  std::map<std::string, double> attributes() const override;
+  void restore(const std::map<std::string, double>& attributes) override;
 
  private:
   void start(const TrainingArguments& args);
+  bool resume(Tracker& tracker, std::int64_t step) const;
 
   std::vector<std::shared_ptr<Tracker>> trackers_;
   bool is_started_ = false;
+  std::map<std::string, double>
+      restored_;  // the attributes in the checkpoint, until on_train_begin
 };
 
 // Returns the folder of the trackers that write files. This is logging_dir, or else the variable

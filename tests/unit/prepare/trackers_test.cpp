@@ -51,6 +51,36 @@ TEST_CASE("trackers: named trackers and a tracker of the caller receive the logg
   CHECK(code_of([&] { accelerator.log({{"loss", 0.5}}, 2); }) == "track.not-started");
 }
 
+TEST_CASE("trackers: load_state takes back what was logged after the checkpoint") {
+  for (const bool loads_first : {false, true}) {
+    CAPTURE(loads_first);
+    const TemporaryDirectory folder;
+    const std::filesystem::path file = folder.path() / "sst2" / "metrics.jsonl",
+                                state = folder.path() / "state";
+    torch::nn::Linear net(2, 2);
+    const auto run = [&](const auto& body) {
+      Accelerator accelerator({.cpu = true, .log_with = {"jsonl"}, .logging_dir = folder.path()});
+      auto [model] = accelerator.prepare(net);
+      body(accelerator);
+    };
+    std::string saved;
+    run([&](Accelerator& accelerator) {
+      accelerator.init_trackers("sst2", {{"seed", 3}});
+      accelerator.log({{"loss", 0.5}}, 1);
+      accelerator.save_state(state);
+      saved = read_file(file);
+      accelerator.log({{"loss", 0.25}}, 2);
+    });
+    REQUIRE(read_file(file) != saved);
+    run([&](Accelerator& accelerator) {
+      if (loads_first) accelerator.load_state(state);
+      accelerator.init_trackers("sst2", {{"seed", 3}});
+      if (!loads_first) accelerator.load_state(state);
+      CHECK(read_file(file) == saved);
+    });
+  }
+}
+
 TEST_CASE("log: without log_with it does nothing") {
   Accelerator accelerator({.cpu = true});
   accelerator.init_trackers("sst2");

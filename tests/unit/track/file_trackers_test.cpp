@@ -8,6 +8,8 @@
 #include <cstdlib>
 #include <cstring>
 #include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
 
 #include "hasten/base/files.h"
 #include "hasten/base/log.h"
@@ -220,6 +222,73 @@ TEST_CASE("CsvTracker: it writes one header, and one row for each value") {
   CHECK(rows[2] == std::vector<std::string>{"10", "train/grad_norm", "2"});
   CHECK(rows[3] == std::vector<std::string>{"10", "train/loss", "0.5"});
   CHECK(rows[4] == std::vector<std::string>{"20", "train/loss", "0.25"});
+}
+
+TEST_CASE("file trackers: a run that resumes takes back what was logged after its checkpoint") {
+  for (const auto& [name, file] :
+       {std::pair<std::string, std::string>{"jsonl", "metrics.jsonl"}, {"csv", "metrics.csv"}}) {
+    CAPTURE(name);
+    const TemporaryDirectory folder;
+    const std::filesystem::path path = folder.path() / file,
+                                abandoned = folder.path() / ("abandoned-" + file);
+    const auto open = [&, name = name] { return make_tracker(name, {.folder = folder.path()}); };
+    TrackerPosition saved;
+    std::string before;
+    {
+      const auto tracker = open();
+      tracker->store_init_configuration(kConfiguration);
+      tracker->log({{"loss", 0.5}}, 1);
+      saved = tracker->position();
+      before = read_file(path);
+      tracker->log({{"loss", 0.25}}, 2);
+    }
+    const std::string after = read_file(path).substr(before.size());
+    REQUIRE(!after.empty());
+    CHECK(open()->resume(saved, 1));
+    CHECK(read_file(path) == before);
+    CHECK(read_file(abandoned) == after);
+    CHECK(open()->resume(saved, 1));  // nothing is left to take back
+    CHECK(read_file(abandoned) == after);
+
+    std::string logged;
+    set_log_sink([&](std::string_view line) { logged += line; });
+    TrackerPosition other = saved;
+    other["bytes"] -= 1;
+    CHECK_FALSE(open()->resume(other, 1));
+    other["bytes"] = 1e300;
+    CHECK_FALSE(open()->resume(other, 1));
+    other["bytes"] = 0;
+    CHECK_FALSE(open()->resume(other, 1));
+    CHECK(logged.find("is not the file that the checkpoint describes") != std::string::npos);
+    logged.clear();
+    write_file_atomically(path, "another run\n" + before + after);
+    CHECK_FALSE(open()->resume(saved, 1));
+    CHECK(read_file(path) == "another run\n" + before + after);
+    CHECK(logged.find(path.string()) != std::string::npos);
+    logged.clear();
+    std::filesystem::remove(path);
+    CHECK_FALSE(open()->resume(saved, 1));  // a new file
+    set_log_sink({});
+    CHECK(logged.empty());
+    CHECK(read_file(abandoned) == after);
+  }
+}
+
+TEST_CASE("TensorBoardTracker: a run that resumes makes TensorBoard drop the later steps") {
+  const TemporaryDirectory folder;
+  TensorBoardTracker tracker(folder.path());
+  CHECK_FALSE(tracker.position().empty());
+  CHECK_FALSE(tracker.resume({}, 10));
+  const std::vector<std::string> events = events_of(folder.path());
+  REQUIRE(events.size() == 2);
+  ProtobufReader event(events[1]);
+  REQUIRE(event.next());
+  REQUIRE(event.next());
+  CHECK(event.field() == 2);  // the step
+  CHECK(event.integer() == 11);
+  REQUIRE(event.next());
+  CHECK(event.field() == 7);                             // session_log
+  CHECK(event.bytes() == std::string_view("\x08\x01"));  // status: START
 }
 
 TEST_CASE("next_csv_record: it reads quoted line ends, doubled quotes and CR LF") {

@@ -44,6 +44,22 @@ TEST_CASE("read_logged_runs: each kind of file has the same curves") {
   }
 }
 
+TEST_CASE("read_logged_runs: a run that was resumed has no values of steps that it did again") {
+  const TemporaryDirectory folder;
+  TrackerPosition saved;
+  for (const bool resumes : {false, true}) {
+    const auto tracker = make_tracker("tensorboard", {.folder = folder.path()});
+    if (resumes) tracker->resume(saved, 10);
+    if (!resumes) log_with("tensorboard", folder.path());
+    tracker->log({{"train/loss", resumes ? 0.2 : 0.3}}, 20);
+    if (!resumes) tracker->log({{"train/loss", 0.1}, {"late", 1.0}}, 30);
+    saved = tracker->position();
+  }
+  const auto curves = read_logged_runs({folder.path()}).at(0).curves;
+  CHECK(curves.at("train/loss") == LoggedCurve{{0, 1.0}, {10, 0.5}, {20, 0.2f}});
+  CHECK(curves.count("late") == 0);
+}
+
 TEST_CASE("read_logged_runs: a folder with several kinds of files is one run") {
   const TemporaryDirectory folder;
   for (const std::string kind : {"tensorboard", "jsonl", "csv"}) log_with(kind, folder.path());

@@ -3,8 +3,12 @@
 #include <torch/torch.h>
 
 #include <cstdlib>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <stdexcept>
+#include <string>
+#include <vector>
 
 #include "hasten/base/files.h"
 #include "hasten/base/text.h"
@@ -103,6 +107,63 @@ TEST_CASE(
   for (const auto& entry : fs::directory_iterator(run))
     event_files += starts_with(entry.path().filename().string(), "events.out.tfevents.");
   CHECK(event_files == 1);
+}
+
+TEST_CASE("report_to: the files of a resumed run equal those of an undisturbed one") {
+  const NoLoggingVariable variable;
+  struct FailingCallback : TrainerCallback {
+    void on_step_end(const TrainerEvent& event, TrainerControl&, double) override {
+      if (event.state.global_step == 7) throw std::domain_error("the run ends here");
+    }
+  };
+  const tiny_runs::Folder folder;
+  const auto args_in = [&](const std::string& name) {
+    TrainingArguments args = short_run(folder.path / name);
+    args.max_steps = 10;
+    args.save_strategy = SaveStrategy::steps;
+    args.save_steps = 4;
+    args.async_save = false;
+    args.log_level = LogLevel::error;
+    args.report_to = {"jsonl", "csv", "tensorboard"};
+    args.logging_dir = (folder.path / "logs" / name).string();
+    return args;
+  };
+  const auto train = [&](const TrainingArguments& args, bool fails) {
+    TrainerParts parts{.train_dataset = TrainerDataset(rows(20)),
+                       .log_sink = [](std::string_view) {}};
+    if (fails) parts.callbacks = {std::make_shared<FailingCallback>()};
+    Trainer(new_model(), args, parts).train();
+  };
+  train(args_in("straight"), false);
+  CHECK_THROWS_AS(train(args_in("stopped"), true), std::domain_error);
+  TrainingArguments resumed = args_in("stopped");
+  resumed.resume_from_checkpoint = "true";
+  train(resumed, false);
+  // Returns the lines without times and figures of speed.
+  const auto lines_in = [&](const std::string& name) {
+    std::vector<std::string> lines;
+    for (const nlohmann::json& line : json_lines(folder.path / "logs" / name / "metrics.jsonl")) {
+      if (line.contains("config") || line.contains("args")) continue;
+      nlohmann::json kept = line;
+      kept.erase("time");
+      for (const auto& [key, value] : line.items()) {
+        if (key.find("runtime") != std::string::npos || key.find("per_second") != std::string::npos)
+          kept.erase(key);
+      }
+      lines.push_back(kept.dump());
+    }
+    return lines;
+  };
+  CHECK(lines_in("stopped") == lines_in("straight"));
+  const auto count_in = [&](const std::string& name, const std::string& file) {
+    return split(read_file(folder.path / "logs" / name / file), '\n').size();
+  };
+  for (const std::string file : {"metrics.jsonl", "metrics.csv"}) {
+    CAPTURE(file);
+    CHECK(count_in("stopped", file) == count_in("straight", file));
+    CHECK(fs::exists(folder.path / "logs" / "stopped" / ("abandoned-" + file)));
+    CHECK_FALSE(fs::exists(folder.path / "logs" / "straight" / ("abandoned-" + file)));
+  }
 }
 
 TEST_CASE("folder_of_trackers: logging_dir, the variable or the default determine the folder") {
