@@ -34,6 +34,15 @@ std::size_t padded_length(std::span<const Encoding> rows, const PadOptions& opti
 
 bool has_offsets(const Encoding& row) { return !row.offsets.empty() || !row.word_ids.empty(); }
 
+// True if a row without tokens gets offsets as well. Such a row does not show whether they were
+// requested, but the other rows do. If all rows are without tokens they get them, because a caller
+// that has requested offsets reads one for each token.
+bool empty_rows_get_offsets(std::span<const Encoding> rows) {
+  const auto is_empty = [](const Encoding& row) { return row.size() == 0; };
+  return std::any_of(rows.begin(), rows.end(), has_offsets) ||
+         std::all_of(rows.begin(), rows.end(), is_empty);
+}
+
 template <class T>
 void pad_one(std::vector<T>& values, std::size_t length, const T& value, Side side) {
   values.insert(side == Side::right ? values.end() : values.begin(), length - values.size(), value);
@@ -45,11 +54,10 @@ void pad(std::span<Encoding> rows, const PadOptions& options) {
   check(options);
   const std::size_t length = padded_length(rows, options);
   const Side side = options.side.value_or(Side::right);
-  const bool batch_has_offsets = std::any_of(rows.begin(), rows.end(), has_offsets);
+  const bool empty_rows_with_offsets = empty_rows_get_offsets(rows);
   for (Encoding& row : rows) {
     if (row.size() >= length) continue;
-    // A row without tokens does not show whether offsets were requested, but the other rows do.
-    const bool with_offsets = row.size() == 0 ? batch_has_offsets : has_offsets(row);
+    const bool with_offsets = row.size() == 0 ? empty_rows_with_offsets : has_offsets(row);
     pad_one(row.input_ids, length, options.pad_id.value_or(0), side);
     pad_one(row.token_type_ids, length, options.pad_type_id, side);
     pad_one(row.attention_mask, length, 0, side);

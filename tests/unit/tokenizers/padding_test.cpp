@@ -76,6 +76,16 @@ TEST_CASE("a row without tokens gets offsets and word ids if other rows have the
   }
 }
 
+TEST_CASE("rows without tokens get offsets and word ids if no row has tokens") {
+  std::vector<Encoding> padded = {row({}), row({})};
+  pad(padded, {.length = 2});
+  for (const Encoding& each : padded) {
+    CHECK(each.size() == 2);
+    CHECK(each.offsets.size() == 2);
+    CHECK(each.word_ids == Ids{-1, -1});
+  }
+}
+
 TEST_CASE("no rows and empty rows stay unchanged") {
   pad({});
   std::vector<Encoding> empty(2);

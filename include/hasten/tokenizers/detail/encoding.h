@@ -36,7 +36,8 @@ struct Encoding {
   std::size_t size() const noexcept { return input_ids.size(); }
 };
 
-// Pads every row to the length of the options; longer rows are unchanged.
+// Pads every row to the length of the options; longer rows are unchanged. A row without tokens gets
+// offsets if another row has them, and if no row has tokens.
 HASTEN_API void pad(std::span<Encoding> rows, const PadOptions& options = {});
 
 }  // namespace hasten
