@@ -449,14 +449,16 @@ class Search {
     change_batch();
   }
 
-  // Adds the next larger batch to the plan. After an accumulated batch it is the next accumulated
+  // Adds the next larger batch that the model takes to the plan. After an accumulated batch it is the next accumulated
   // one, or a whole step if there is none. After a whole step it is a whole step.
   void add_next_batch(StepPlan& plan, const Prediction& best) {
     for (const Batch& each : batches_of(best.techniques)) {
       const bool is_comparable = each.accumulation == 1 || best.batch.accumulation > 1;
       if (each.rows <= best.batch.rows || !is_comparable) continue;
+      const StepCost& cost = predict(best.techniques, each);
+      if (is_impossible(cost)) continue;
       plan.next_rows = each.rows;
-      plan.next_bytes = predict(best.techniques, each).bytes + options_.process;
+      plan.next_bytes = cost.bytes + options_.process;
       return;
     }
   }

@@ -164,6 +164,21 @@ TEST_CASE("plan: stages whose technique takes no accumulation follow the change 
   for (const PlanStage& each : plan.stages) CHECK(each.cost.bytes < 4000 * kMiB);
 }
 
+TEST_CASE("plan: the next larger batch is one that the model takes") {
+  PlanOptions options = options_of(4000 * kMiB);
+  options.use = {"bf16", "adamw_8bit"};
+  options.predictor = [](const PlanSettings& settings, std::int64_t rows,
+                         std::int64_t accumulation) {
+    const bool both = sets(settings, "bf16", "true") && sets(settings, "optim", "adamw_8bit");
+    if (both && rows == 16) throw UsageError("models.batch", {.what = "a batch of 16 rows"});
+    return cost_of(settings, rows, accumulation);
+  };
+  const StepPlan plan = plan_step(options);
+  CHECK(plan.rows == 8);
+  CHECK(plan.next_rows == 0);
+  CHECK(plan.next_bytes == 0);
+}
+
 TEST_CASE("plan: a technique that the model does not take is an error only if it has to be used") {
   PlanOptions options = options_of(4000 * kMiB);
   options.predictor = [](const PlanSettings& settings, std::int64_t rows,
