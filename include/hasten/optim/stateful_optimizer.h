@@ -15,9 +15,11 @@
 //
 // Throws ConfigError "optim.out-of-range" (an option), UsageError "optim.options-kind" (the options
 // of another optimizer), "optim.sparse-gradient", "optim.gradient-shape", DataError
-// "optim.incomplete-state" (a loaded state lacks a tensor) and "optim.group-count". A step or a
-// load that throws changes nothing. The tensors of a loaded state, however, are compared with the
-// parameters only in the next step. Thread rule: one thread at a time.
+// "optim.incomplete-state" (a loaded state lacks a tensor) and "optim.group-count". A load that
+// throws changes nothing, and neither does a step that refuses options or gradients. The tensors of
+// a loaded state, however, are compared with the parameters only in the next step, group by group:
+// if one is missing there, the groups before have made their step. Thread rule: one thread at a
+// time.
 #pragma once
 
 #include <torch/optim/optimizer.h>
