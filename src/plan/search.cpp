@@ -449,8 +449,9 @@ class Search {
     change_batch();
   }
 
-  // Adds the next larger batch that the model takes to the plan. After an accumulated batch it is the next accumulated
-  // one, or a whole step if there is none. After a whole step it is a whole step.
+  // Adds the next larger batch that the model takes to the plan. After an accumulated batch it is
+  // the next accumulated one, or a whole step if there is none. After a whole step it is a whole
+  // step.
   void add_next_batch(StepPlan& plan, const Prediction& best) {
     for (const Batch& each : batches_of(best.techniques)) {
       const bool is_comparable = each.accumulation == 1 || best.batch.accumulation > 1;

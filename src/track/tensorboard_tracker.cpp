@@ -1,6 +1,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <limits>
 
 #include "base/process_state.h"
 #include "hasten/base/text.h"
@@ -204,7 +205,8 @@ TrackerPosition TensorBoardTracker::position() const {
 
 // TensorBoard may be reading the file of the earlier process, so that file stays as it is.
 bool TensorBoardTracker::resume(const TrackerPosition&, std::int64_t step) {
-  if (file_) file_->append(record_of_restart(step + 1));
+  constexpr std::int64_t kLastStep = std::numeric_limits<std::int64_t>::max();
+  if (file_ && step < kLastStep) file_->append(record_of_restart(step + 1));
   return false;
 }
 
