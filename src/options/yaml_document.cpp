@@ -2,6 +2,7 @@
 
 #include <yaml-cpp/eventhandler.h>
 
+#include <algorithm>
 #include <sstream>
 
 #include "hasten/base/error.h"
@@ -27,12 +28,20 @@ class IgnoreEvents : public YAML::EventHandler {
 };
 
 // Returns true if anything follows the first document. YAML::LoadAll would report it too, but it
-// never returns for a text that begins with a comma.
+// never returns for a text that begins with a comma. The comment after the text makes yaml-cpp
+// refuse a text whose end is inside of quotes, or whose last key has no colon. Without it, yaml-cpp
+// completes such a text and reports nothing.
 bool has_second_document(const std::string& text) {
-  std::istringstream stream(text);
+  std::istringstream stream(text + "\n#");
   YAML::Parser parser(stream);
   IgnoreEvents ignore;
   return parser.HandleNextDocument(ignore) && parser.HandleNextDocument(ignore);
+}
+
+// Returns the index of the last line of a text.
+int last_line(const std::string& text) {
+  const auto breaks = std::count(text.begin(), text.end(), '\n');
+  return static_cast<int>(ends_with(text, "\n") ? breaks - 1 : breaks);
 }
 
 }  // namespace
@@ -55,8 +64,9 @@ YAML::Node load_yaml_document(const std::string& text, const std::string& name) 
     if (has_second_document(text)) throw_syntax(name, "more than one YAML document");
     return YAML::Load(text);
   } catch (const YAML::Exception& error) {
-    const bool placed = !error.mark.is_null();
-    throw_syntax(placed ? str(name, ':', error.mark.line + 1) : name, error.msg);
+    if (error.mark.is_null()) throw_syntax(name, error.msg);
+    const int line = std::min(error.mark.line, last_line(text));
+    throw_syntax(str(name, ':', line + 1), error.msg);
   }
 }
 
