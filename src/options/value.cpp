@@ -3,11 +3,13 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstdio>
 #include <initializer_list>
 #include <nlohmann/json.hpp>
 
 #include "base/parse_number.h"
 #include "base/strict_json.h"
+#include "base/utf8.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
 #include "options/describe.h"
@@ -76,6 +78,42 @@ bool needs_no_quotes(std::string_view text) {
   });
 }
 
+// Returns true for a character that YAML does not allow in a text or reads as a line break, and
+// that the writer of JSON does not escape.
+bool is_unprintable(char32_t letter) {
+  return (letter >= 0x7F && letter <= 0x9F) || letter == 0x2028 || letter == 0x2029 ||
+         letter == 0xFEFF || letter == 0xFFFE || letter == 0xFFFF;
+}
+
+// Returns true if the text, which must be UTF-8, stays the same in single quotes.
+bool may_be_in_single_quotes(const std::string& text) {
+  for (std::size_t at = 0; at < text.size();) {
+    const DecodedCharacter letter = decode_utf8(text.data() + at);
+    if (letter.value < ' ' || letter.value == '\'' || is_unprintable(letter.value)) return false;
+    at += letter.size;
+  }
+  return true;
+}
+
+// Returns the text, which must be UTF-8, in double quotes. YAML reads a quoted JSON string as JSON
+// does.
+std::string in_double_quotes(const std::string& text) {
+  const std::string json = nlohmann::json(text).dump();
+  std::string quoted;
+  for (std::size_t at = 0; at < json.size();) {
+    const DecodedCharacter letter = decode_utf8(json.data() + at);
+    if (is_unprintable(letter.value)) {
+      char code[16];
+      std::snprintf(code, sizeof code, "\\u%04x", static_cast<unsigned>(letter.value));
+      quoted += code;
+    } else {
+      quoted.append(json, at, letter.size);
+    }
+    at += letter.size;
+  }
+  return quoted;
+}
+
 }  // namespace
 
 std::optional<bool> parse_bool(std::string_view text) {
@@ -108,12 +146,8 @@ std::string to_argument(const Value& value) {
 
 std::string yaml_scalar(const std::string& text) {
   if (needs_no_quotes(text)) return text;
-  const bool simple = std::all_of(text.begin(), text.end(), [](unsigned char letter) {
-    return letter >= ' ' && letter != '\'' && letter != 0x7f;
-  });
-  if (simple) return "'" + text + "'";
-  // YAML reads a quoted JSON string as JSON does.
-  return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  const std::string valid = is_utf8(text) ? text : repair_utf8(text);
+  return may_be_in_single_quotes(valid) ? "'" + valid + "'" : in_double_quotes(valid);
 }
 
 namespace detail {

@@ -36,6 +36,7 @@ std::string to_argument(const Value& value);
 
 // Returns the text as a YAML scalar. It is in quotes if YAML could read it as something else: a
 // word such as no or null, a number, a date, or a text with characters that have a meaning in YAML.
+// Bytes that are not UTF-8 are replaced by U+FFFD, because no YAML file may contain them.
 std::string yaml_scalar(const std::string& text);
 
 }  // namespace hasten::config

@@ -26,6 +26,26 @@ TEST_CASE("yaml scalar: a text that YAML could misread is quoted") {
   }
 }
 
+TEST_CASE("yaml scalar: characters that YAML does not allow or reads as line breaks are escaped") {
+  // PyYAML refuses or folds these characters.
+  const std::vector<std::pair<std::string, std::string>> escaped = {
+      {"a\x7f", "\"a\\u007f\""},
+      {"a\xC2\x85", "\"a\\u0085\""},
+      {"\xC2\x9F'", "\"\\u009f'\""},
+      {"a\xE2\x80\xA8z", "\"a\\u2028z\""},
+      {"a\xE2\x80\xA9", "\"a\\u2029\""},
+      {"\xEF\xBB\xBF", "\"\\ufeff\""},
+      {"\xEF\xBF\xBE\xEF\xBF\xBF", "\"\\ufffe\\uffff\""}};
+  for (const auto& [text, scalar] : escaped) {
+    CAPTURE(scalar);
+    CHECK(config::yaml_scalar(text) == scalar);
+    CHECK(YAML::Load(scalar).Scalar() == text);
+  }
+  CHECK(config::yaml_scalar("\xC3\xA9 \xF0\x9F\x98\x80") == "'\xC3\xA9 \xF0\x9F\x98\x80'");
+  CHECK(config::yaml_scalar("a\xFF/\n") == "\"a\xEF\xBF\xBD/\\n\"");
+  CHECK(config::yaml_scalar("a \xFF") == "'a \xEF\xBF\xBD'");
+}
+
 TEST_CASE("yaml scalar: names and paths need no quotes") {
   for (const char* word : {"bert-base", "/data/train.tsv", "_x", "a.b+c", "none", "steps"})
     CHECK(config::yaml_scalar(word) == word);
