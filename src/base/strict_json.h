@@ -1,7 +1,8 @@
 // File: base/strict_json.h (internal)
 // Parses JSON that comes from outside of the process. nlohmann's parser accepts any depth, but its
 // values are copied, compared and printed recursively, so a few hundred kilobytes of brackets crash
-// the process. It also silently keeps only the last of two equal keys. These functions refuse both.
+// the process. It also silently keeps only the last of two equal keys, and ignores everything after
+// a NUL. These functions refuse all three.
 //
 //   try {
 //     const Json config = read_strict_json<Json>("model/config.json");
@@ -120,6 +121,10 @@ template <class Json = nlohmann::json>
 Json parse_strict_json(std::string_view text, const JsonRules& rules = {}) {
   if (is_nested_deeper(text, rules.max_depth))
     throw JsonError(str("a list or an object inside of more than ", rules.max_depth, " others"));
+  if (const std::size_t nul = text.find('\0'); nul != std::string_view::npos) {
+    throw JsonError(str("invalid JSON at byte ", nul + 1), "a NUL, which JSON does not allow",
+                    nul + 1);
+  }
   try {
     if (!rules.unique_keys) return Json::parse(text.begin(), text.end());
     return Json::parse(text.begin(), text.end(), detail::refuse_repeated_keys<Json>());

@@ -6,6 +6,11 @@
 #include <string>
 #include <vector>
 
+#include "base/strict_json.h"
+#include "data/flat_json.h"
+#include "data/json_object.h"
+#include "exported/json_cursor.h"
+#include "formats/safetensors_header.h"
 #include "formats/weights_index.h"
 #include "hasten/base/error.h"
 #include "hasten/base/files.h"
@@ -30,6 +35,7 @@
 #include "search/journal.h"
 #include "track/logged_runs.h"
 #include "unit/code_of.h"
+#include "unit/json_test_suite.h"
 
 namespace hostile_json_test {
 
@@ -137,6 +143,45 @@ TEST_CASE("hostile JSON: ten megabytes of brackets are an error of every reader"
     CHECK(code_of_object(reader, deep_value()) == reader.code);
     CHECK(code_of_object(reader, key + deep_value() + "}") == reader.code);
   }
+}
+
+TEST_CASE("hostile JSON: every reader refuses the invalid texts of JSONTestSuite") {
+  for (const test::JsonText& text : test::json_test_suite()) {
+    if (!text.is_invalid()) continue;
+    CAPTURE(text.name);
+    for (const JsonReader& reader : object_readers()) {
+      CAPTURE(std::string(reader.file));
+      CHECK(code_of_object(reader, text.text) == reader.code);
+    }
+    std::string header(8, '\0');
+    for (std::size_t i = 0; i < 8; ++i)
+      header[i] = static_cast<char>(text.text.size() >> (8 * i) & 0xFF);
+    CHECK(code_of([&] { safetensors::parse_header(header + text.text, "file"); }) ==
+          "safetensors.header");
+    CHECK(code_of([&] { exported::JsonDocument::parse(text.text, "file"); }) == "exported.graph");
+    CHECK(code_of([&] { hasten::detail::parse_json_object(text.text, "file", 1); }) == "text.json");
+  }
+}
+
+TEST_CASE("hostile JSON: the fast reader of lines accepts no text that is not JSON") {
+  // These names are the keys of the suite's objects.
+  int accepted = 0;
+  std::vector<std::string> fields;
+  for (const test::JsonText& text : test::json_test_suite()) {
+    CAPTURE(text.name);
+    for (const char* name : {"a", "b", "id", "x", "key", "asd", "foo bar", "title", ""}) {
+      if (!hasten::detail::read_flat_object(text.text, {name}, fields)) continue;
+      ++accepted;
+      const nlohmann::json object = parse_json_or_discard(text.text);
+      REQUIRE(object.is_object());
+      const nlohmann::json& value = object.at(name);
+      const std::string expected = value.is_string() ? value.get<std::string>()
+                                   : value.is_null() ? ""
+                                                     : value.dump();
+      CHECK(fields.at(0) == expected);
+    }
+  }
+  CHECK(accepted >= 3);
 }
 
 TEST_CASE("hostile JSON: a key twice and bytes that are not UTF-8 are errors of every reader") {

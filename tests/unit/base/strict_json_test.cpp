@@ -10,6 +10,8 @@
 #include "options/sources.h"
 #include "track/logged_runs.h"
 #include "unit/code_of.h"
+#include "unit/json_test_suite.h"
+#include "unit/peak_memory.h"
 
 namespace strict_json_test {
 
@@ -31,7 +33,66 @@ std::string refusal(const std::string& text, const JsonRules& rules = {}) {
   return "none";
 }
 
+template <class AnyJson>
+bool is_accepted(const std::string& text, const JsonRules& rules) {
+  try {
+    static_cast<void>(parse_strict_json<AnyJson>(text, rules));
+    return true;
+  } catch (const JsonError& error) {
+    CHECK_FALSE(std::string(error.what()).empty());
+    return false;
+  }
+}
+
+bool has_key_twice(const test::JsonText& text) {
+  return text.name.starts_with("y_object_duplicated_key");
+}
+
 }  // namespace
+
+TEST_CASE("strict JSON: JSONTestSuite's valid texts are accepted and its invalid ones refused") {
+  int valid = 0, invalid = 0, either = 0;
+  for (const test::JsonText& text : test::json_test_suite()) {
+    CAPTURE(text.name);
+    const bool last_key = is_accepted<Json>(text.text, {.unique_keys = false});
+    const bool ordered = is_accepted<nlohmann::ordered_json>(text.text, {.unique_keys = false});
+    CHECK(last_key == ordered);
+    const bool strict = is_accepted<Json>(text.text, {});
+    CHECK(strict == is_accepted<nlohmann::ordered_json>(text.text, {}));
+    CHECK(strict == (last_key && !has_key_twice(text)));
+    if (text.is_valid()) CHECK(last_key);
+    if (text.is_invalid()) CHECK_FALSE(last_key);
+    ++(text.is_valid() ? valid : text.is_invalid() ? invalid : either);
+  }
+  CHECK(valid == 95);
+  CHECK(invalid == 188);
+  CHECK(either == 35);
+}
+
+TEST_CASE("strict JSON: a configuration accepts the objects of JSONTestSuite and nothing else") {
+  int accepted = 0;
+  for (const test::JsonText& text : test::json_test_suite()) {
+    CAPTURE(text.name);
+    const Json object = parse_json_or_discard(text.text);
+    const std::string code = code_of([&] { config::read_json(text.text, "a.json"); });
+    CHECK((code == "none") == object.is_object());
+    if (code != "none")
+      CHECK(code == (has_key_twice(text) ? "config.duplicate-key" : "config.syntax"));
+    accepted += object.is_object() ? 1 : 0;
+  }
+  CHECK(accepted > 10);
+}
+
+TEST_CASE("strict JSON: JSONTestSuite's largest texts are refused before memory is allocated") {
+  const auto& texts = test::json_test_suite();
+  const long before = test::peak_memory_kib();
+  for (const test::JsonText& text : texts) {
+    if (text.text.size() < 1000) continue;
+    CAPTURE(text.name);
+    CHECK(parse_json_or_discard(text.text).is_discarded() == text.is_invalid());
+  }
+  CHECK(test::peak_memory_kib() - before < (16 << 10) * test::kMemoryPerByte);
+}
 
 TEST_CASE("strict JSON: depth is limited before a value is made") {
   CHECK(refusal(nested(1001)) == "none");
@@ -53,6 +114,9 @@ TEST_CASE("strict JSON: equal keys, other encodings and damage are refused with 
   CHECK(refusal("[\"\xC3\"]") == "invalid JSON at byte 4");
   CHECK(refusal("[1] x") == "invalid JSON at byte 5");
   CHECK(refusal("[1e999]").find("number overflow") == 0);
+  // nlohmann's parser takes a NUL for the end of the text.
+  CHECK(refusal(std::string("{}\0[", 4)) == "invalid JSON at byte 3");
+  CHECK(refusal(std::string("{}\0", 3)) == "invalid JSON at byte 3");
   try {
     parse_strict_json("{\"a\": [{\"b\": 1, \"b\": 2}]}");
     FAIL("accepted");
