@@ -2,6 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/strict_json.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
 
@@ -27,7 +28,7 @@ const json* field_in(const json& message, const char* name, bool (json::*is_righ
 
 // The limit in bytes. Launchers send less, because they truncate the output of a failed rank.
 constexpr std::size_t kMaxAgentMessageBytes = std::size_t{1} << 20;
-constexpr int kMaxDepth = 4;  // Levels of nested objects and arrays.
+constexpr std::size_t kMaxDepth = 3;  // the most objects and lists that may enclose another
 
 }  // namespace
 
@@ -37,13 +38,13 @@ json agent_message_of(const std::string& bytes) {
                     {.what = "a launcher's message",
                      .got = str(bytes.size(), " bytes"),
                      .expected = str("at most ", kMaxAgentMessageBytes, " bytes")});
-  return json::parse(bytes, [](int depth, json::parse_event_t, const json&) {
-    if (depth > kMaxDepth)
-      throw DataError("rendezvous.message", {.what = "nesting depth of a launcher's message",
-                                             .got = str(depth),
-                                             .expected = str("at most ", kMaxDepth)});
-    return true;
-  });
+  try {
+    return parse_strict_json(bytes, {.max_depth = kMaxDepth});
+  } catch (const JsonError& error) {
+    throw DataError("rendezvous.message", {.what = "a launcher's message",
+                                           .got = error.what(),
+                                           .expected = "a JSON object of at most four levels"});
+  }
 }
 
 std::string text_in(const json& message, const char* name, const std::string& other) {

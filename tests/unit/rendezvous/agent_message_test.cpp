@@ -6,6 +6,7 @@
 
 #include "rendezvous/coordinator.h"
 #include "unit/code_of.h"
+#include "unit/json_test_suite.h"
 #include "unit/rendezvous/coordinator_job.h"
 
 namespace rendezvous_agent_message_test {
@@ -54,6 +55,16 @@ TEST_CASE("coordinator: a message that is too long or too deep is not parsed") {
   CHECK(hasten::code_of([] { agent_message_of(std::string(1 << 20, '[')); }) ==
         "rendezvous.message");
   CHECK(hasten::code_of([] { agent_message_of('"' + std::string(1 << 20, 'a') + '"'); }) ==
+        "rendezvous.message");
+}
+
+TEST_CASE("coordinator: a message that is not JSON is refused") {
+  for (const hasten::test::JsonText& text : hasten::test::json_test_suite()) {
+    if (!text.is_invalid()) continue;
+    CAPTURE(text.name);
+    CHECK(hasten::code_of([&] { agent_message_of(text.text); }) == "rendezvous.message");
+  }
+  CHECK(hasten::code_of([] { agent_message_of(R"({"code": 0, "code": 1})"); }) ==
         "rendezvous.message");
 }
 
