@@ -1,15 +1,16 @@
 #!/usr/bin/env python3
 """Disturbs whole training jobs at random moments, and compares their weights and hash chains with those of an undisturbed job.
 
-    jobs.py HASTEN MODEL FAULTS-LIBRARY [--jobs N] [--seed S] [--processes 1 2 4]
+    jobs.py HASTEN MODEL FAULTS-LIBRARY [--jobs N] [--seed S] [--processes 1 2 4 4-2-4]
 
 Each job is `hasten launch --max_restarts` with one, two or four ranks of `hasten train`, with dropout, shuffling and asynchronous
-checkpoints. It has one or two faults. A fault kills, aborts, stops, pauses or crashes a rank, kills the launcher (which also ends its ranks),
-kills the launcher's cleanup process, or makes a call fail or all calls slow that write to the folder. Each rank counts such calls from its
-start. A file reports that a rank has arrived at the disturbed call; without the report, a job that was not restarted counts as a failure.
-Eight jobs in sequence have each of these faults once as their first fault, in random order and spread over the steps of a job. A job that
-fails is started again with --resume, as a user would do. It must end in time without a damaged checkpoint, leave no processes, and reach
-exactly the weights and the hash chain of the undisturbed job.
+checkpoints. A job 4-2-4 has elastic ranks: it is started with four processes, killed, continued with two, killed, and continued with four.
+Each job also has one or two faults. A fault kills, aborts, stops, pauses or crashes a rank, makes an allocation of a step throw an exception in
+a rank, kills the launcher (which also ends its ranks), kills the launcher's cleanup process, or makes a call fail or all calls slow that write
+to the folder. Each rank counts such calls from its start. A file reports that a rank has arrived at the disturbed call; without the report, a
+job that was not restarted counts as a failure. Nine jobs in sequence have each of these faults once as their first fault, in random order and
+spread over the steps of a job. A job that fails is started again with --resume, as a user would do. It must end in time without a damaged
+checkpoint, leave no processes, and reach exactly the weights and the hash chain of the undisturbed job.
 """
 import argparse
 import json
@@ -35,7 +36,7 @@ parser.add_argument("model", type=pathlib.Path)
 parser.add_argument("library", type=pathlib.Path)
 parser.add_argument("--jobs", type=int, default=12)
 parser.add_argument("--seed", type=int, default=0, help="0: another one each time")
-parser.add_argument("--processes", type=int, nargs="+", default=[1, 2, 4])
+parser.add_argument("--processes", nargs="+", default=["1", "2", "4", "4-2-4"], help="numbers of processes; several with - for elastic ranks")
 options = parser.parse_args()
 HASTEN, LIBRARY = options.hasten.resolve(), options.library.resolve()
 SEED = options.seed or random.SystemRandom().randrange(1, 1_000_000)
@@ -46,31 +47,42 @@ STOPPED = 5  # seconds until the watchdog ends a job with a rank that is stopped
 WRITE_FAULTS = ("io", "full", "read_only", "short", "stays_full", "slow")
 FIRST_CALL, LAST_CALL = 25, 4000  # range of the disturbed call among the calls of a rank below its folder; earlier calls only check the folder
 STEPS, SAVE_STEPS = 200, 5
-FAULTS = ("kill", "abort", "segmentation fault", "stop", "pause", "launcher", "cleanup_process", "write")
+VIRTUAL_RANKS = 4  # of a job with elastic ranks
+FAULTS = ("kill", "abort", "segmentation fault", "exception", "stop", "pause", "launcher", "cleanup_process", "write")
+RESIZE = "another number of processes"  # an event of a job with elastic ranks
+THROWN = "can't allocate memory"  # LibTorch's message if an allocation fails
 
-SIGNALS = {"kill": signal.SIGKILL, "cleanup_process": signal.SIGKILL, "abort": signal.SIGABRT, "segmentation fault": signal.SIGSEGV}
+# The library of faults makes the next allocation fail when it receives SIGRTMIN.
+SIGNALS = {"kill": signal.SIGKILL, "cleanup_process": signal.SIGKILL, "abort": signal.SIGABRT, "segmentation fault": signal.SIGSEGV,
+           "exception": signal.SIGRTMIN}
 
 
 class Job:
     """A job with its own folder."""
 
-    def __init__(self, name, processes):
-        self.folder, self.processes = FOLDER / name, processes
+    def __init__(self, name, kind):
+        self.folder = FOLDER / name
+        self.sizes = [int(count) for count in kind.split("-")]  # the numbers of processes to come, the current one first
+        self.is_elastic = len(self.sizes) > 1
         self.report = FOLDER / f"report-{name}"  # exists once a rank has arrived at the disturbed call
         self.texts, self.starts = [], 0
         self.deadline = time.monotonic() + LIMIT
 
     def start(self, fault=None):
-        words = ["launch", "-n", self.processes, "--max_restarts", 4, "--no_config_file", "--grace_period", 2, *(["--resume"] if self.starts else []),
+        ranks = VIRTUAL_RANKS if self.is_elastic else self.processes()
+        words = ["launch", "-n", self.processes(), "--max_restarts", 4, "--no_config_file", "--grace_period", 2, *(["--resume"] if self.starts else []),
                  HASTEN, "train", "--use_cpu", "--disable_tqdm", "--model", MODEL, "--data", DATA, "--output_dir", self.folder, "--ddp_timeout", STOPPED,
-                 "--per_device_train_batch_size", 8 // self.processes, "--max_steps", STEPS, "--save_steps", SAVE_STEPS, "--save_total_limit", 2, "--learning_rate", "1e-3",
-                 "--async_save", "true", "--hash_chain_steps", SAVE_STEPS]
-        environment = CLEAN | {"OMP_NUM_THREADS": "1"}
+                 "--per_device_train_batch_size", 8 // ranks, "--max_steps", STEPS, "--save_steps", SAVE_STEPS, "--save_total_limit", 2, "--learning_rate", "1e-3",
+                 "--async_save", "true", "--hash_chain_steps", SAVE_STEPS, *(["--elastic_ranks", VIRTUAL_RANKS] if self.is_elastic else [])]
+        environment = CLEAN | {"OMP_NUM_THREADS": "1", "LD_PRELOAD": str(LIBRARY)}
         if fault:
-            environment |= {"LD_PRELOAD": str(LIBRARY), "HASTEN_FAULT": f"{fault[0]} {fault[1]} {self.folder} {self.report}"}
+            environment |= {"HASTEN_FAULT": f"{fault[0]} {fault[1]} {self.folder} {self.report}"}
         self.starts += 1
         self.output = tempfile.TemporaryFile("w+")
         self.launcher = subprocess.Popen([str(HASTEN), *map(str, words)], env=environment, stdout=self.output, stderr=subprocess.STDOUT, text=True)
+
+    def processes(self):
+        return self.sizes[0]
 
     def child(self, is_rank):
         """Returns the process number of a random running rank or of the launcher's cleanup process, or None if there is none."""
@@ -97,12 +109,22 @@ class Job:
         self.output.close()
         return code
 
+    def start_again(self):
+        until(lambda: not marked(str(self.folder)), 20)
+        self.start()
+
+    def resize(self):
+        """Kills the job, and continues it with the next number of processes."""
+        self.launcher.kill()
+        self.wait()
+        self.sizes.pop(0)
+        self.start_again()
+
     def finish(self):
         """Starts the job again until it succeeds. Returns whether it succeeded in time."""
         code = self.wait()
-        while code not in (0, None) and self.starts < 6:
-            until(lambda: not marked(str(self.folder)), 20)
-            self.start()
+        while code not in (0, None) and self.starts < 8:
+            self.start_again()
             code = self.wait()
         return code == 0
 
@@ -126,7 +148,7 @@ def disturb_child(job, what):
         send(process, SIGNALS[what])
         return
     send(process, signal.SIGSTOP)
-    if what == "pause" or job.processes == 1:  # no other rank would notice that a single rank has stopped
+    if what == "pause" or job.processes() == 1:  # no other rank would notice that a single rank has stopped
         time.sleep(0.5)
         send(process, signal.SIGCONT)
 
@@ -136,48 +158,57 @@ def disturb(job, what, step, delay):
     while job.step() < step and job.launcher.poll() is None:
         time.sleep(0.002)
     time.sleep(delay)
-    if job.launcher.poll() is not None:
+    if what == RESIZE:
+        job.resize()
+    elif job.launcher.poll() is not None:
         return
-    if what == "launcher":
+    elif what == "launcher":
         job.launcher.kill()
     else:
         disturb_child(job, what)
 
 
-def undisturbed_job(processes):
+def undisturbed_job(kind):
     """Returns the results of an undisturbed job, and the seconds between two checkpoints."""
-    job = Job(f"undisturbed{processes}", processes)
+    job = Job(f"undisturbed{kind}", kind)
     job.start((LAST_CALL, "none"))
     while not job.step() and job.launcher.poll() is None:
         time.sleep(0.002)
     began = time.monotonic()
     if job.wait() != 0:
-        sys.exit(f"the undisturbed job of {processes} failed\n{job.texts}")
-    check(job.report.exists(), f"a job of {processes} arrives at every call at which a fault is set", *job.texts)
+        sys.exit(f"the undisturbed job of {kind} failed\n{job.texts}")
+    check(job.report.exists(), f"a job of {kind} arrives at every call at which a fault is set", *job.texts)
     return job.results(), (time.monotonic() - began) / (STEPS // SAVE_STEPS - 1)
 
 
 def faults_of_jobs(count):
-    """Yields the faults of each job, and the step after which the first fault happens."""
+    """Yields the faults of each job, each with the step after which it happens."""
     for first in range(0, count, len(FAULTS)):
         for position, what in enumerate(random.sample(FAULTS, len(FAULTS))[:count - first]):
+            step = int(STEPS * 0.95 * (position + random.random()) / len(FAULTS))
             extra = random.choices(FAULTS, k=random.choice((0, 0, 1)))
-            yield [what, *extra], int(STEPS * 0.95 * (position + random.random()) / len(FAULTS))
+            yield [(step, what), *((random.randint(step, STEPS), other) for other in extra)]
 
 
-def trial(number, undisturbed, faults, step):
-    processes = options.processes[number % len(options.processes)]
-    expected, seconds = undisturbed[processes]
-    job = Job(f"job{number}", processes)
+def resizes(job):
+    """Returns the events in which a job with elastic ranks gets another number of processes, spread over its first steps."""
+    return [(int(STEPS * 0.8 * (position + random.random()) / len(job.sizes)), RESIZE) for position in range(len(job.sizes) - 1)]
+
+
+def trial(number, undisturbed, faults):
+    kind = options.processes[number % len(options.processes)]
+    expected, seconds = undisturbed[kind]
+    job = Job(f"job{number}", kind)
+    events = sorted(faults + resizes(job))
     fault = None
-    if "write" in faults:
+    if any(what == "write" for _, what in faults):
         fault = random.randrange(FIRST_CALL, LAST_CALL), random.choice(WRITE_FAULTS)
     job.start(fault)
-    for what in faults:
+    for step, what in events:
         if what != "write":
             disturb(job, what, step, random.random() * seconds)
-            step = random.randint(step, STEPS)
-    name = f"job {number} of {processes}: " + ", ".join(f"{fault[1]} at call {fault[0]}" if what == "write" else what for what in faults)
+    name = f"job {number} of {kind}: " + ", ".join(f"{fault[1]} at call {fault[0]}" if what == "write" else f"{what} after step {step}"
+                                                   for step, what in events)
     in_time = job.finish()
     problems = [] if in_time else ["it did not end well" if time.monotonic() < job.deadline else "it hung"]
     if in_time:
@@ -195,7 +226,8 @@ def trial(number, undisturbed, faults, step):
         check(False, name + ": " + "; ".join(problems), *job.texts, sorted(path.name for path in job.folder.iterdir()))
     resumes = sum(text.count("resuming from") for text in job.texts)
     shutil.rmtree(job.folder, ignore_errors=True)
-    return not problems, restarts, resumes, job.starts - 1, fault is not None and job.report.exists()
+    has_thrown = any(THROWN in text for text in job.texts)
+    return not problems, restarts, resumes, job.starts - 1, fault is not None and job.report.exists(), has_thrown
 
 
 def main():
@@ -205,12 +237,17 @@ def main():
     shutil.copytree(options.model, MODEL)
     config = json.loads((MODEL / "config.json").read_text())
     (MODEL / "config.json").write_text(json.dumps(config | {"hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1}))
-    undisturbed = {processes: undisturbed_job(processes) for processes in options.processes}
-    results = [trial(number, undisturbed, *faults) for number, faults in enumerate(faults_of_jobs(options.jobs))]
-    good, restarts, resumes, by_hand, disturbed_calls = (sum(column) for column in zip(*results))
+    undisturbed = {kind: undisturbed_job(kind) for kind in options.processes}
+    faults_of_all = list(faults_of_jobs(options.jobs))
+    results = [trial(number, undisturbed, faults) for number, faults in enumerate(faults_of_all)]
+    good, restarts, resumes, by_hand, disturbed_calls, exceptions = (sum(column) for column in zip(*results))
     check(good == options.jobs, f"{good} of {options.jobs} disturbed jobs ended with the undisturbed bits: {restarts} restarts by the launcher, "
-                                f"{by_hand} by hand, {resumes} continued from a checkpoint, {disturbed_calls} with a disturbed call")
+                                f"{by_hand} by hand, {resumes} continued from a checkpoint, {disturbed_calls} with a disturbed call, "
+                                f"{exceptions} with an exception")
     check(resumes > 0 and restarts > 0, "jobs were restarted and continued")
+    # A rank that has just ended its last step does not allocate any more.
+    planned = sum(any(what == "exception" for _, what in faults) for faults in faults_of_all)
+    check(exceptions >= planned // 2, f"an exception was thrown in {exceptions} of {planned} jobs")
 
 
 try:
