@@ -2,8 +2,8 @@
 // LD_PRELOAD.
 //
 // HASTEN_FAULT="CALL KIND FOLDER REPORT" in its environment disturbs one of the calls that change
-// FOLDER. KIND is kill, io, full, read_only, short, stays_full, slow or none. When a process arrives
-// at the call, it creates the file REPORT.
+// FOLDER. KIND is kill, io, full, read_only, short, stays_full, slow or none. When a process
+// arrives at the call, it creates the file REPORT.
 //
 // The signal SIGRTMIN makes the next allocation of a tensor in the main thread fail once, so
 // LibTorch throws an exception wherever the program computes.
