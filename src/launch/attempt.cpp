@@ -87,12 +87,8 @@ void Attempt::wait() {
   // Handles ends before stop requests, so that a failure here is reported as a failure of this
   // machine.
   handle_signals();
-  if (const auto request = controller.poll_stop_request(); request && !stop_is_requested_) {
-    stop_is_requested_ = true;
-    send_termination_signal_once(SIGTERM);
-    set_kill_deadline(request->after_failure ? std::min(options_.grace_period, kGraceAfterFailure)
-                                             : options_.grace_period);
-  }
+  if (const auto request = controller.poll_stop_request(); request && !stop_is_requested_)
+    handle_stop_request(*request);
 }
 
 // Returns the number of bytes read. It is 0 at the end, or if there are no bytes now.
@@ -186,6 +182,21 @@ void Attempt::handle_failure(std::size_t local_rank) {
   context_.console.print_message(text);
 }
 
+// If another machine leaves because its ranks have ended after a forwarded signal, the ranks here
+// must react in the same way, for example save. They get the same signal, unless this launcher has
+// forwarded it already: a second one could end them before they have saved.
+void Attempt::handle_stop_request(const StopRequest& request) {
+  stop_is_requested_ = true;
+  stop_signal_ = is_termination_signal(request.signal) ? 0 : request.signal;
+  if (was_forwarded(stop_signal_)) {
+    end_job_with(stop_signal_);
+  } else {
+    send_termination_signal_once(stop_signal_ == 0 ? SIGTERM : stop_signal_);
+  }
+  set_kill_deadline(request.after_failure ? std::min(options_.grace_period, kGraceAfterFailure)
+                                          : options_.grace_period);
+}
+
 // A stopped rank looks like one that hangs, so each stop is reported once.
 void Attempt::report_stop(std::size_t local_rank) {
   const auto signal = ranks_[local_rank].has_just_stopped();
@@ -199,6 +210,8 @@ void Attempt::report_stop(std::size_t local_rank) {
 
 void Attempt::forward_signal(int signal) {
   if (!is_termination_signal(signal)) {
+    // The ranks have received this signal with the stop request. A restart would undo the stop.
+    if (signal == stop_signal_) return end_job_with(signal);
     forwarded_signals_.push_back(signal);
     return send(signal);
   }

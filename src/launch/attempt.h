@@ -53,6 +53,7 @@ class Attempt {
   void handle_ended_ranks();
   std::vector<std::size_t> ranks_in_exit_order();
   void handle_failure(std::size_t local_rank);
+  void handle_stop_request(const StopRequest& request);
   void report_stop(std::size_t local_rank);
   void forward_signal(int signal);
   bool was_forwarded(int signal) const;
@@ -76,6 +77,7 @@ class Attempt {
   std::optional<std::size_t> first_failed_;
   std::optional<std::chrono::steady_clock::time_point> deadline_;
   bool stop_is_requested_ = false;           // the controller has requested a stop
+  int stop_signal_ = 0;                      // the forwarded signal that has caused it, or 0
   bool termination_signal_is_sent_ = false;  // the ranks have received a signal to end
   std::vector<int> forwarded_signals_;       // signals that do not end the job by themselves
   int termination_signal_ = 0;               // the signal to the launcher that ends the job

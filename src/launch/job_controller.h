@@ -28,6 +28,7 @@ using RoundOrResult = std::variant<Round, JobResult>;
 // A request to stop all ranks of this machine.
 struct StopRequest {
   bool after_failure = false;  // ranks that wait for a dead one need no long grace period
+  int signal = 0;              // the signal because of which another machine leaves, or 0
 };
 
 class JobController {

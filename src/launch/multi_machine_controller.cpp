@@ -147,7 +147,8 @@ void MultiMachineController::wait(int file, short events, int milliseconds) {
                     {.fd = file, .events = events, .revents = 0}};
   poll(files, 2, milliseconds);
   while (const auto number = signals_.next()) {
-    if (is_termination_signal(*number)) report_leaving(*number);
+    // The signal that has stopped the other machines may arrive here last.
+    if (is_termination_signal(*number) || *number == stop_signal_) report_leaving(*number);
   }
 }
 
@@ -249,6 +250,7 @@ Round MultiMachineController::begin_round(const json& message) {
     report(str("restarting all processes on ", round.num_machines, " machines"));
   }
   reported_reason_.clear();
+  stop_signal_ = 0;
   round_report_.reset();
   round_succeeded_ = false;
   round_is_requested_ = false;
@@ -287,6 +289,7 @@ std::optional<RoundOrResult> MultiMachineController::handle_message(const json& 
   if (kind == "stop" &&
       round_succeeded_) {  // ranks of another machine have failed: all start again
     report_stop(message);
+    stop_signal_ = message.value("signal", 0);
     round_succeeded_ = false;
     round_report_.reset();
     request_round();
@@ -319,7 +322,9 @@ std::optional<StopRequest> MultiMachineController::poll_stop_request() {
     // grace_period decide when they end.
     if (leave_signal_ != 0 || message->value("kind", "") != "stop") continue;
     report_stop(*message);
-    return StopRequest{.after_failure = message->value("after_failure", true)};
+    stop_signal_ = message->value("signal", 0);
+    return StopRequest{.after_failure = message->value("after_failure", true),
+                       .signal = stop_signal_};
   }
   if (leave_signal_ != 0) return std::nullopt;
   report_notice();

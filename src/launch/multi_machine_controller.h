@@ -80,6 +80,7 @@ class MultiMachineController : public JobController {
   std::string reported_reason_;                  // why this round's ranks were stopped, as reported
   std::optional<std::string> coordinator_loss_;  // why the coordinator was lost while ranks ran
   int leave_signal_ = 0;                         // the signal that asked this launcher to end
+  int stop_signal_ = 0;                          // the signal that has stopped another machine
   rendezvous::Clock::time_point leave_time_{};
 
   // The state of report_waiting().

@@ -77,6 +77,13 @@ std::array<std::size_t, 4> Coordinator::counts() const {
   return counts;
 }
 
+json Coordinator::stop_message(const Finish& finish) {
+  return {{"kind", "stop"},
+          {"reason", finish.reason},
+          {"after_failure", finish.after_failure},
+          {"signal", finish.signal}};
+}
+
 // True if no agent of the last round runs or has yet to stop.
 bool Coordinator::all_are_waiting() const { return count(State::waiting) == agents_.size(); }
 
@@ -124,7 +131,9 @@ void Coordinator::leave(AgentId number, const json& message, Clock::time_point n
       static_cast<int>(std::clamp<std::int64_t>(number_in(message, "signal", 15), 1, 127));
   const Agent agent = remove_agent(number);
   if (finish_) return;
-  const Finish finish{128 + signal, str(agent.request.host, " left because of signal ", signal)};
+  const Finish finish{.code = 128 + signal,
+                      .reason = str(agent.request.host, " left because of signal ", signal),
+                      .signal = signal};
   if (agent.request.hosts_coordinator) return end(finish);
   if (agent.state != State::running) return try_to_start(now);
   restart_or_finish(finish, /*counts=*/!settings_.is_elastic(), now);
@@ -318,8 +327,8 @@ void Coordinator::send_round(Agent& agent) {
   send(agent, round_);
 }
 
-void Coordinator::stop_all(const std::string& reason, bool after_failure) {
-  stop_ = {{"kind", "stop"}, {"reason", reason}, {"after_failure", after_failure}};
+void Coordinator::stop_all(const Finish& finish) {
+  stop_ = stop_message(finish);
   for (auto& [number, agent] : agents_) {
     if (agent.state == State::waiting) continue;
     agent.state = State::stopping;
@@ -332,7 +341,7 @@ void Coordinator::restart_or_finish(Finish finish, bool counts, Clock::time_poin
   if (counts && restarts_ >= settings_.max_restarts) return end(std::move(finish));
   if (counts) ++restarts_;
   gathering_since_ = now;
-  stop_all(finish.reason, finish.after_failure);
+  stop_all(finish);
   try_to_start(now);
 }
 
@@ -347,9 +356,7 @@ void Coordinator::send_end(const Agent& agent) {
   if (agent.state == State::waiting || agent.state == State::ended) {
     send(agent, {{"kind", "finish"}, {"code", finish_->code}, {"reason", finish_->reason}});
   } else {
-    send(
-        agent,
-        {{"kind", "stop"}, {"reason", finish_->reason}, {"after_failure", finish_->after_failure}});
+    send(agent, stop_message(*finish_));
   }
 }
 

@@ -4,7 +4,7 @@
 //
 //   agent -> join {...}                coordinator -> waiting {...} | refused {...} | round {...}
 //   agent -> failed {...} | ended | leaving {signal} | alive
-//                                      coordinator -> stop {reason} | alive
+//                                      coordinator -> stop {reason, signal} | alive
 //   agent -> join {...} again          coordinator -> round {...} | finish {code, reason}
 //   agent -> reconnecting              the last message of a connection that it gives up as silent
 //   agent -> exited                    the last message of a launcher that ends, since the end of a
@@ -17,9 +17,10 @@
 // later is included in a new round if there is room and it has stayed for `last_call_timeout`
 // (join_delays.h). Otherwise it waits for a place. The failure of a rank, or the loss of a machine
 // whose ranks run, uses one of max_restarts. If a machine leaves because of a signal, the others
-// gather again. This uses a restart in a fixed job, but not in an elastic one. If the coordinator's
-// own machine leaves, the job ends. The loss of a machine whose ranks have all succeeded matters
-// only if all ranks restart.
+// gather again. This uses a restart in a fixed job, but not in an elastic one. The stop names the
+// signal, so that a machine that has received it too leaves instead of starting again. If the
+// coordinator's own machine leaves, the job ends. The loss of a machine whose ranks have all
+// succeeded matters only if all ranks restart.
 //
 // An agent is identified by a random identity, not by its connection. It keeps its place unless it
 // is silent for keep_alive_timeout.
@@ -85,6 +86,7 @@ class Coordinator {
     std::string reason;
     // If true, ranks get only a short grace period, because they may wait for a dead rank.
     bool after_failure = false;
+    int signal = 0;  // The signal because of which a machine has left; 0 if there was none.
   };
 
   Clock::time_point running_time(Clock::time_point at);
@@ -103,11 +105,12 @@ class Coordinator {
   void start_round();
   void send_round(Agent& agent);
   void restart_or_finish(Finish finish, bool counts, Clock::time_point now);
-  void stop_all(const std::string& reason, bool after_failure);
+  void stop_all(const Finish& finish);
   void end(Finish finish);
   void send_end(const Agent& agent);
   void send_waiting(Clock::time_point now);
 
+  static nlohmann::json stop_message(const Finish& finish);
   void send(const Agent& agent, const nlohmann::json& message) const;
   void bind(AgentId number, int connection);
   Agent remove_agent(AgentId number);

@@ -265,6 +265,22 @@ def elastic_machines(machines):
     (FOLDER / "go").unlink()
 
 
+def stopped_by_signal(machines):
+    """USR1 to both launchers stops the job with the code 138. No launcher disturbs ranks that still save, and none starts again."""
+    stops = program('stop() { if [ $GROUP_RANK = $SLOW ]; then for i in 1 2 3 4; do sleep 0.5; done; fi; echo saved; exit 138; }\n'
+                    'trap stop USR1\ntrap "echo ended; exit 143" TERM\necho up\nwhile :; do sleep 0.1; done\n')
+    for slow, restarts, order in ((0, 0, (0, 1)), (1, 0, (0, 1)), (0, 1, (1, 0)), (1, 1, (0, 1)), (0, 2, (0, 1))):
+        launches = [Launch(machines, rank, *static(2, rank), "--nproc_per_node", 2, "--max_restarts", restarts, stops, SLOW=str(slow)) for rank in range(2)]
+        check(all(launch.prints(r"up\n(.|\n)*up\n") for launch in launches), "two machines run", *(launch.text for launch in launches))
+        launches[order[0]].process.send_signal(signal.SIGUSR1)
+        time.sleep(0.7)  # the signal comes late to the second machine, as it may in Slurm
+        launches[order[1]].process.send_signal(signal.SIGUSR1)
+        codes = [launch.end(30) for launch in launches]
+        saved, ended = (sum(launch.text.count(word) for launch in launches) for word in ("] saved\n", "] ended\n"))
+        check((codes, saved, ended) == ([138, 138], 4, 0), f"USR1 stops both machines, of which {slow} is slow, with {restarts} restarts left: {codes}",
+              *(launch.text for launch in launches))
+
+
 def leaving(machines):
     waits = program(PRINT_RANK + f"while [ ! -e {FOLDER}/go ]; do sleep 0.05; done\n")
     launches = [Launch(machines, i, *elastic("1:2"), waits) for i in range(2)]
@@ -649,7 +665,7 @@ def hasten_test(machines):
     check("missing: machine_rank 1" in tests[0].text and "FAIL start" in tests[0].text, "the other one names the missing machine", tests[0].text)
 
 
-CASES = [static_machines, collectives_over_machines, unauthorized_clients, different_program, failure, restart, elastic_machines, leaving, preempted,
+CASES = [static_machines, collectives_over_machines, unauthorized_clients, different_program, failure, restart, elastic_machines, stopped_by_signal, leaving, preempted,
          saving_while_leaving, silent_while_leaving, cannot_start, stop_reason_is_reported, spare_machine, disconnected_machine,
          reconnecting_machine, suspended, killed_coordinator_host, dead_name_server, all_connections_occupied, bad_endpoints, encrypted_traffic,
          connection_flood, hasten_test]

@@ -51,6 +51,7 @@ TEST_CASE("coordinator: a failure stops all machines, and all restart as often a
   job.join(2);
   job.send(1, {{"kind", "failed"}, {"code", 7}, {"reason", "rank 0 failed"}});
   CHECK(job.last_of(2, "stop")["reason"] == "rank 0 failed");
+  CHECK(job.last_of(2, "stop")["signal"] == 0);
   job.send(2, {{"kind", "failed"}, {"code", 9}, {"reason", "of that"}});
   job.join(1);
   CHECK(job.rounds == 1);
@@ -159,6 +160,7 @@ TEST_CASE("coordinator: leaving a fixed job by a signal uses a restart or ends t
   job.join(1, {{"hosts_coordinator", true}});
   job.join(2);
   job.send(2, {{"kind", "leaving"}, {"signal", 15}});
+  CHECK(job.last_of(1, "stop")["signal"] == 15);
   job.join(1);
   CHECK_FALSE(job.coordinator.finished());
   job.join(3);
@@ -174,9 +176,10 @@ TEST_CASE("coordinator: the machine that hosts the rendezvous ends the job by le
   job.join(2);
   job.join(1, {{"hosts_coordinator", true}});
   REQUIRE(job.last_of(2, "round")["num_machines"] == 2);
-  job.send(1, {{"kind", "leaving"}, {"signal", 15}});
+  job.send(1, {{"kind", "leaving"}, {"signal", 10}});
+  CHECK(job.last_of(2, "stop")["signal"] == 10);
   job.join(2);
-  CHECK(job.last_of(2, "finish")["code"] == 143);
+  CHECK(job.last_of(2, "finish")["code"] == 138);
 }
 
 TEST_CASE("coordinator: the loss of the rendezvous host ends the job in any state") {
