@@ -19,7 +19,7 @@ namespace hasten::cli {
 namespace {
 
 // Runs between fork and exec, so it calls only functions that are safe there.
-[[noreturn]] void exec_program(int pipe, int read_descriptor, char* const* words,
+[[noreturn]] void exec_program(int pipe, int read_descriptor, char* const* arguments,
                                char* const* environment) {
   if (read_descriptor == 0) {
     dup2(pipe, STDOUT_FILENO);
@@ -29,7 +29,7 @@ namespace {
     dup2(pipe, read_descriptor);
     fcntl(read_descriptor, F_SETFD, 0);  // dup2 does not clear close-on-exec if both are one number
   }
-  execve(words[0], words, environment);
+  execve(arguments[0], arguments, environment);
   _exit(127);
 }
 
@@ -39,13 +39,13 @@ namespace {
 
 }  // namespace
 
-Child::Child(const std::vector<std::string>& words, const ChildOptions& options) {
+Child::Child(const std::vector<std::string>& command, const ChildOptions& options) {
   const std::vector<std::string> environment =
       exec_environment(options.variables, options.drop_hasten_variables ? "HASTEN_" : "");
-  const std::vector<char*> arguments = exec_arguments(words),
+  const std::vector<char*> arguments = exec_arguments(command),
                            variables = exec_arguments(environment);
   auto pipe = ChildPipe::open();
-  if (!pipe) throw_cannot_start(words[0], errno);
+  if (!pipe) throw_cannot_start(command[0], errno);
   // This process may have inherited an ignored SIGCHLD. The system would then keep no exit codes.
   signal(SIGCHLD, SIG_DFL);
   // A launcher ends its ranks when it receives SIGTERM.
@@ -53,7 +53,7 @@ Child::Child(const std::vector<std::string>& words, const ChildOptions& options)
     exec_program(pipe->write_end.get(), options.read_descriptor, arguments.data(),
                  variables.data());
   });
-  if (process_->error() != 0) throw_cannot_start(words[0], process_->error());
+  if (process_->error() != 0) throw_cannot_start(command[0], process_->error());
   file_ = std::move(pipe->read_end);
 }
 

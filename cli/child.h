@@ -35,7 +35,7 @@ class Child {
     std::string text;
     Clock::time_point at;
   };
-  Child(const std::vector<std::string>& words, const ChildOptions& options);
+  Child(const std::vector<std::string>& command, const ChildOptions& options);
 
   // Waits for the next line. Returns nothing after the last line or the deadline.
   std::optional<Line> line(Clock::time_point deadline);

@@ -25,15 +25,15 @@ namespace {
 
 using Ids = std::vector<std::int32_t>;
 
-std::int32_t id_of(const std::string& option, const std::string& word) {
-  if (const auto id = parse_number<std::int32_t>(word); id && *id >= 0) return *id;
+std::int32_t id_of(const std::string& option, const std::string& text) {
+  if (const auto id = parse_number<std::int32_t>(text); id && *id >= 0) return *id;
   throw ConfigError("config.bad-value",
-                    {.what = option, .got = "'" + word + "'", .expected = "the id of a token"});
+                    {.what = option, .got = "'" + text + "'", .expected = "the id of a token"});
 }
 
-EarlyStopping early_stopping_of(EarlyStoppingWord word) {
-  if (word == EarlyStoppingWord::yes) return EarlyStopping::yes;
-  return word == EarlyStoppingWord::never ? EarlyStopping::never : EarlyStopping::no;
+EarlyStopping early_stopping_of(EarlyStoppingChoice choice) {
+  if (choice == EarlyStoppingChoice::yes) return EarlyStopping::yes;
+  return choice == EarlyStoppingChoice::never ? EarlyStopping::never : EarlyStopping::no;
 }
 
 template <class To, class From>
@@ -65,8 +65,8 @@ GenerationOptions options_of(const GenerateCommand& command) {
   if (command.seed) options.seed = static_cast<std::uint64_t>(*command.seed);
   if (!command.eos_token_id.empty()) {
     options.eos_token_id.clear();
-    for (const std::string& word : command.eos_token_id)
-      options.eos_token_id.push_back(id_of("--eos_token_id", word));
+    for (const std::string& id : command.eos_token_id)
+      options.eos_token_id.push_back(id_of("--eos_token_id", id));
   }
   set_if_given(options.pad_token_id, command.pad_token_id);
   check_generation(options);
@@ -95,7 +95,7 @@ std::vector<Prompt> prompts_of(const GenerateCommand& command,
   std::vector<Prompt> prompts;
   if (!tokenizer) {
     Prompt& only = prompts.emplace_back();
-    for (const std::string& word : command.ids) only.ids.push_back(id_of("--ids", word));
+    for (const std::string& id : command.ids) only.ids.push_back(id_of("--ids", id));
     return prompts;
   }
   for (std::string& text : texts_of(command)) {
@@ -155,9 +155,9 @@ std::vector<Result> results_of(std::span<const Prompt> prompts, const Generation
 
 std::string text_of(const std::optional<Tokenizer>& tokenizer, const Ids& ids) {
   if (tokenizer) return tokenizer->decode(ids, {.skip_special_tokens = true});
-  std::vector<std::string> words;
-  for (const std::int32_t id : ids) words.push_back(std::to_string(id));
-  return join(words, " ");
+  std::vector<std::string> numbers;
+  for (const std::int32_t id : ids) numbers.push_back(std::to_string(id));
+  return join(numbers, " ");
 }
 
 void print(const Result& result, const std::optional<Tokenizer>& tokenizer, bool as_json) {

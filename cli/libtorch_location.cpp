@@ -77,11 +77,11 @@ class ElfFile {
 // Splits a list of folders at the colons; $ORIGIN is the program's own folder.
 std::vector<fs::path> folders_in(const std::string& list, const fs::path& program) {
   std::vector<fs::path> folders;
-  for (const std::string& word : split(list, ':')) {
-    if (word.empty()) continue;
-    const bool own = starts_with(word, "$ORIGIN");
-    folders.push_back(own ? fs::path(program.parent_path().string() + word.substr(7))
-                          : fs::path(word));
+  for (const std::string& folder : split(list, ':')) {
+    if (folder.empty()) continue;
+    const bool own = starts_with(folder, "$ORIGIN");
+    folders.push_back(own ? fs::path(program.parent_path().string() + folder.substr(7))
+                          : fs::path(folder));
   }
   return folders;
 }

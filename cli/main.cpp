@@ -81,8 +81,8 @@ int run_observed(int argc, char** argv, bool dry) {
 int anatomy(int argc, char** argv) { return run_observed(argc, argv, /*dry=*/false); }
 
 int estimate(int argc, char** argv) {
-  const std::vector<std::string> words(argv + 2, argv + argc);
-  if (std::find(words.begin(), words.end(), "--") != words.end())
+  const std::vector<std::string> arguments(argv + 2, argv + argc);
+  if (std::find(arguments.begin(), arguments.end(), "--") != arguments.end())
     return run_observed(argc, argv, /*dry=*/true);
   const auto run = parse_estimate({argv + 2, argv + argc}, config::process_environment());
   if (run.help) {
@@ -188,11 +188,11 @@ std::string usage() {
          "  hasten --version        the version\n";
 }
 
-int unknown_command(const std::string& word) {
+int unknown_command(const std::string& name) {
   std::vector<std::string> names;
   for (const Command& command : commands) names.emplace_back(command.name);
-  print("hasten: error: unknown command '" + word + "'. Hint: " +
-            did_you_mean(nearest(word, names), "the commands are " + join(names, ", ")) + "\n",
+  print("hasten: error: unknown command '" + name + "'. Hint: " +
+            did_you_mean(nearest(name, names), "the commands are " + join(names, ", ")) + "\n",
         stderr);
   return usage_error;
 }
@@ -213,21 +213,21 @@ int run_command(const Command& command, int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  const std::string word = argc > 1 ? argv[1] : "";
-  if (word.empty()) {
+  const std::string argument = argc > 1 ? argv[1] : "";
+  if (argument.empty()) {
     print(usage(), stderr);
     return usage_error;
   }
-  if (word == "--help" || word == "-h" || word == "help") {
+  if (argument == "--help" || argument == "-h" || argument == "help") {
     print(usage());
     return 0;
   }
-  if (word == "--version") {
+  if (argument == "--version") {
     print("hasten " HASTEN_VERSION "\n");
     return 0;
   }
   for (const Command& command : commands) {
-    if (word == command.name) return run_command(command, argc, argv);
+    if (argument == command.name) return run_command(command, argc, argv);
   }
-  return unknown_command(word);
+  return unknown_command(argument);
 }

@@ -12,6 +12,7 @@
 #include "hasten/base/error.h"
 #include "hasten/base/files.h"
 #include "hasten/base/text.h"
+#include "launch/exec_arguments.h"
 #include "plan/techniques.h"
 
 namespace hasten::cli {
@@ -20,14 +21,11 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 // Replaces this process with the program. The output of the program goes to the file.
-void exec_quietly(const std::vector<std::string>& words, const std::filesystem::path& output) {
+void exec_quietly(const std::vector<std::string>& command, const std::filesystem::path& output) {
   const int file = open(output.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
   dup2(file, STDOUT_FILENO);
   dup2(file, STDERR_FILENO);
-  std::vector<char*> arguments;
-  for (const std::string& each : words) arguments.push_back(const_cast<char*>(each.c_str()));
-  arguments.push_back(nullptr);
-  execvp(arguments[0], arguments.data());
+  execvp(command[0].c_str(), exec_arguments(command).data());
 }
 
 // Returns why the program made no step: the message of an exception that ended it, or else its last
@@ -72,12 +70,12 @@ class ProgramRuns {
     const auto report = folder.path() / "report.json", output = folder.path() / "output",
                program = folder.path() / kPlanProgram;
     write_file_atomically(folder.path() / kPlanSettings, settings);
-    std::vector<std::string> words = {hasten_, "estimate", "--steps",       "2", "--device",
-                                      device_, "--output", report.string(), "--"};
-    words.insert(words.end(), program_.begin(), program_.end());
+    std::vector<std::string> command = {hasten_, "estimate", "--steps",       "2", "--device",
+                                        device_, "--output", report.string(), "--"};
+    command.insert(command.end(), program_.begin(), program_.end());
     ChildProcess child({}, [&] {
       setenv(kPlanFolderVariable, folder.path().c_str(), 1);
-      exec_quietly(words, output);
+      exec_quietly(command, output);
     });
     (void)child.reap();
     if (!std::filesystem::exists(report))

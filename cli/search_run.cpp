@@ -69,7 +69,7 @@ class MetricReader {
 };
 
 // Runs between fork and exec, so it calls only functions that are safe there.
-[[noreturn]] void exec_run(int log, int lock, char* const* words, char* const* environment) {
+[[noreturn]] void exec_run(int log, int lock, char* const* arguments, char* const* environment) {
   sigset_t none;
   sigemptyset(&none);
   sigprocmask(SIG_SETMASK, &none, nullptr);  // a thread of the search blocks all signals
@@ -78,24 +78,25 @@ class MetricReader {
   dup2(log, STDOUT_FILENO);
   dup2(log, STDERR_FILENO);
   if (lock >= 0) fcntl(lock, F_SETFD, 0);
-  execve(words[0], words, environment);
+  execve(arguments[0], arguments, environment);
   _exit(127);
 }
 
-ChildProcess start_run(const std::vector<std::string>& words, const RunSettings& settings,
+ChildProcess start_run(const std::vector<std::string>& command, const RunSettings& settings,
                        const fs::path& log_file) {
   const Descriptor log(::open(log_file.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
   if (log.get() < 0)
     throw IoError("io.open",
                   {.what = "cannot open " + log_file.string(), .got = std::strerror(errno)});
   const auto environment = exec_environment(settings.variables);
-  const std::vector<char*> arguments = exec_arguments(words),
+  const std::vector<char*> arguments = exec_arguments(command),
                            variables = exec_arguments(environment);
   // The run leads a process group, so that Ctrl-C in a terminal reaches only the search.
   ChildProcess run({.leads_group = true, .signal_at_parent_end = SIGTERM},
                    [&] { exec_run(log.get(), settings.lock, arguments.data(), variables.data()); });
   if (run.error() == 0) return run;
-  throw IoError("launch.start", {.what = "program " + words[0], .got = std::strerror(run.error())});
+  throw IoError("launch.start",
+                {.what = "program " + command[0], .got = std::strerror(run.error())});
 }
 
 // The status of a run as waitpid(2) returns it, and whether the run was asked to stop.
@@ -141,10 +142,10 @@ std::optional<double> run_trial(Trial& trial, const SearchPlan& plan, const RunS
   const fs::path folder = run_folder(plan, trial.number());
   fs::remove_all(folder);  // left by an interrupted search
   make_directories(folder);
-  std::vector<std::string> words = run_words(plan, trial.number(), trial.parameters());
-  words.insert(words.begin(), settings.program);
+  std::vector<std::string> command = run_arguments(plan, trial.number(), trial.parameters());
+  command.insert(command.begin(), settings.program);
   const fs::path log_file = folder / "log.txt";
-  ChildProcess run = start_run(words, settings, log_file);
+  ChildProcess run = start_run(command, settings, log_file);
   MetricReader metric_reader(folder / "metrics.jsonl", grouped_name(plan.metric));
   const RunResult end = wait_for_run(run, trial, metric_reader, settings.stop_timeout);
   const int code = exit_code_of(end.status);

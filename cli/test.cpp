@@ -40,8 +40,9 @@ RankCheckOptions ranks_of(const TestCommand& run) {
   RankCheckOptions ranks{.limit = run.options.timeout,
                          .several_machines = run.launch.machines.has_several(),
                          .main_rank_is_remote = run.launch.machines.rank > 0};
-  ranks.words = {std::filesystem::read_symlink("/proc/self/exe").string(), "launch"};
-  ranks.words.insert(ranks.words.end(), run.words.begin(), run.words.end());
+  ranks.command = {std::filesystem::read_symlink("/proc/self/exe").string(), "launch"};
+  ranks.command.insert(ranks.command.end(), run.launch_arguments.begin(),
+                       run.launch_arguments.end());
   return ranks;
 }
 
@@ -50,8 +51,8 @@ TestCommand parse_command_line(int argc, char** argv) {
   const auto environment = config::whole_environment();
   TestCommand run =
       parse_test({argv + 2, argv + argc}, environment, {torch_program(), kTestRankCommand});
-  run.words.push_back(str(run.options.timeout));
-  run.launch.program.push_back(run.words.back());
+  run.launch_arguments.push_back(str(run.options.timeout));
+  run.launch.program.push_back(run.launch_arguments.back());
   return run;
 }
 

@@ -36,13 +36,13 @@ std::string in_milliseconds(duration<double> time) { return fixed(time.count() *
 
 std::string own_program() { return std::filesystem::read_symlink("/proc/self/exe").string(); }
 
-// Returns the words of `hasten launch OPTIONS PROGRAM`, without the user's configuration.
+// Returns the command `hasten launch OPTIONS PROGRAM`, without the user's configuration.
 std::vector<std::string> launch_command(const std::vector<std::string>& program,
                                         const std::vector<std::string>& options) {
-  std::vector<std::string> words = {own_program(), "launch", "--no_config_file", "--use_cpu"};
-  words.insert(words.end(), options.begin(), options.end());
-  words.insert(words.end(), program.begin(), program.end());
-  return words;
+  std::vector<std::string> command = {own_program(), "launch", "--no_config_file", "--use_cpu"};
+  command.insert(command.end(), options.begin(), options.end());
+  command.insert(command.end(), program.begin(), program.end());
+  return command;
 }
 
 std::vector<std::string> probe_command(const std::string& name) {
@@ -73,9 +73,9 @@ std::optional<ProbeLine> parse_probe_line(const std::string& line) {
   const std::size_t begin = line.find("probe rank=");
   if (begin == line.npos) return std::nullopt;
   ProbeLine probe;
-  for (const std::string& word : split(line.substr(begin + 6), ' ')) {
-    const std::size_t equals = word.find('=');
-    const std::string name = word.substr(0, equals);
+  for (const std::string& field : split(line.substr(begin + 6), ' ')) {
+    const std::size_t equals = field.find('=');
+    const std::string name = field.substr(0, equals);
     for (const auto& [known, value] : {std::pair{"rank", &probe.rank},
                                        {"world", &probe.world},
                                        {"machine", &probe.machine},
@@ -84,7 +84,7 @@ std::optional<ProbeLine> parse_probe_line(const std::string& line) {
                                        {"pid", &probe.pid},
                                        {"child", &probe.child},
                                        {"at", &probe.at}}) {
-      if (name == known && equals != word.npos) *value = std::atoll(word.c_str() + equals + 1);
+      if (name == known && equals != field.npos) *value = std::atoll(field.c_str() + equals + 1);
     }
   }
   return probe;

@@ -17,7 +17,7 @@ constexpr double kEndTimeout = 30;  // seconds for ranks that were asked to end
 class RankMonitor {
  public:
   RankMonitor(const RankCheckOptions& run, TestReport& report)
-      : run_(run), report_(report), launcher_(run.words, {.read_descriptor = kReportFile}) {}
+      : run_(run), report_(report), launcher_(run.command, {.read_descriptor = kReportFile}) {}
 
   void run() {
     while (const auto line = launcher_.line(deadline())) handle_message(Json::parse(line->text));

@@ -11,7 +11,7 @@
 namespace hasten::cli {
 
 struct RankCheckOptions {
-  std::vector<std::string> words;    // the launcher's command line, this program first
+  std::vector<std::string> command;  // the launcher's command line, this program first
   double limit = 60;                 // seconds for each check
   bool several_machines = false;     // the launcher then limits how long the ranks wait at first
   bool main_rank_is_remote = false;  // true if another machine is known to have rank 0

@@ -15,51 +15,52 @@
 #include "test_result.h"
 
 int main(int argc, char** argv) {
-  const std::string word = argc > 1 ? argv[1] : "";
+  const std::string command = argc > 1 ? argv[1] : "";
   int code = 2;
   try {
-    if (word == "train") {
+    if (command == "train") {
       code = hasten::cli::train(argc, argv);
-    } else if (word == "estimate") {
+    } else if (command == "estimate") {
       code = hasten::cli::estimate(argc, argv);
-    } else if (word == "generate") {
+    } else if (command == "generate") {
       code = hasten::cli::generate(argc, argv);
-    } else if (word == "plan") {
+    } else if (command == "plan") {
       code = hasten::cli::plan(argc, argv);
-    } else if (word == "inspect") {
+    } else if (command == "inspect") {
       code = hasten::cli::inspect(argc, argv);
-    } else if (word == "convert") {
+    } else if (command == "convert") {
       code = hasten::cli::convert(argc, argv);
-    } else if (word == "diff") {
+    } else if (command == "diff") {
       code = hasten::cli::diff(argc, argv);
-    } else if (word == "merge-weights") {
+    } else if (command == "merge-weights") {
       code = hasten::cli::merge_weights(argc, argv);
-    } else if (word == hasten::cli::kTestRankCommand) {
+    } else if (command == hasten::cli::kTestRankCommand) {
       code = hasten::cli::test_rank(argc, argv);
-    } else if (word == hasten::cli::kTestHangCommand) {
+    } else if (command == hasten::cli::kTestHangCommand) {
       code = hasten::cli::test_hang(argc, argv);
     } else {
       std::fprintf(
           stderr,
           "hasten-torch: error: command: got '%s', expected one that needs LibTorch. Hint: run "
           "hasten instead\n",
-          word.c_str());
+          command.c_str());
     }
   } catch (const hasten::Error& error) {
-    std::fprintf(stderr, "\nhasten %s: error[%s]: %s\n", word.c_str(), error.code().c_str(),
+    std::fprintf(stderr, "\nhasten %s: error[%s]: %s\n", command.c_str(), error.code().c_str(),
                  error.what());
     code = error.exit_code();
   } catch (const c10::Error& error) {
-    std::fprintf(stderr, "\nhasten %s: error: %s\n", word.c_str(), error.what_without_backtrace());
+    std::fprintf(stderr, "\nhasten %s: error: %s\n", command.c_str(),
+                 error.what_without_backtrace());
     code = 1;
   } catch (const std::bad_alloc&) {
     std::fprintf(stderr,
                  "\nhasten %s: error: out of memory before training began. Hint: use a smaller "
                  "model or data set\n",
-                 word.c_str());
+                 command.c_str());
     code = 5;
   } catch (const std::exception& error) {
-    std::fprintf(stderr, "\nhasten %s: error: %s\n", word.c_str(), error.what());
+    std::fprintf(stderr, "\nhasten %s: error: %s\n", command.c_str(), error.what());
     code = 1;
   }
   // Skips LibTorch's static destructors, which take time and free nothing that matters now.

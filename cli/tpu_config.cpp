@@ -39,16 +39,16 @@ int tpu_config(int argc, char** argv) {
     std::fputs(tpu_config_help(config::terminal_width()).c_str(), stdout);
     return 0;
   }
-  const std::vector<std::string> words = gcloud_command(run);
+  const std::vector<std::string> command = gcloud_command(run);
   if (run.options.dry_run) {
     std::vector<std::string> quoted;
-    for (const std::string& word : words) quoted.push_back(shell_word(word));
+    for (const std::string& argument : command) quoted.push_back(shell_word(argument));
     std::fputs((join(quoted, " ") + "\n").c_str(), stdout);
     return 0;
   }
   const std::string program = find_gcloud();
   std::fflush(nullptr);
-  execv(program.c_str(), exec_arguments(words).data());
+  execv(program.c_str(), exec_arguments(command).data());
   throw IoError("io.cannot-run", {.what = program + ": " + std::strerror(errno)});
 }
 

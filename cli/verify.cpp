@@ -56,32 +56,32 @@ void check_run(const fs::path& run, std::int64_t from) {
                                            .expected = "the step of a checkpoint, or 0"});
 }
 
-std::vector<std::string> training_words(const std::string& program, const fs::path& run,
-                                        std::int64_t from, const fs::path& output,
-                                        std::int64_t processes) {
-  std::vector<std::string> words = {program};
+std::vector<std::string> training_command(const std::string& program, const fs::path& run,
+                                          std::int64_t from, const fs::path& output,
+                                          std::int64_t processes) {
+  std::vector<std::string> command = {program};
   if (processes > 1) {
-    for (const std::string& word :
+    for (const std::string& argument :
          {std::string("launch"), std::string("--num_processes"), str(processes), program})
-      words.push_back(word);
+      command.push_back(argument);
   }
-  for (const std::string& word :
+  for (const std::string& argument :
        {std::string("train"), std::string("--config_file"), (run / kHashChainConfigFile).string(),
         std::string("--output_dir"), output.string(), std::string("--save_strategy"),
         std::string("no"), std::string("--enable_jit_checkpoint"), std::string("false"),
         std::string("--load_best_model_at_end"), std::string("false"), std::string("--report_to"),
         std::string("none"), std::string("--disable_tqdm"), std::string("true")})
-    words.push_back(word);
+    command.push_back(argument);
   if (from > 0) {
-    words.push_back("--resume_from_checkpoint");
-    words.push_back((run / str(kCheckpointPrefix, from)).string());
+    command.push_back("--resume_from_checkpoint");
+    command.push_back((run / str(kCheckpointPrefix, from)).string());
   }
-  return words;
+  return command;
 }
 
 // Runs the training until its chain contains the step, and then stops it.
-void repeat(const std::vector<std::string>& words, const fs::path& chain, std::int64_t until) {
-  Child child(words, {.drop_hasten_variables = true});
+void repeat(const std::vector<std::string>& command, const fs::path& chain, std::int64_t until) {
+  Child child(command, {.drop_hasten_variables = true});
   std::string error;
   bool is_stopped = false;
   while (!child.is_at_end()) {
@@ -115,7 +115,7 @@ int verify(int argc, char** argv) {
   const std::string program = fs::read_symlink("/proc/self/exe").string();
   const LastLink last = last_link(fs::path(command.run) / kHashChainFile);
   const TemporaryDirectory folder;
-  repeat(training_words(program, command.run, command.from, folder.path(), last.num_processes),
+  repeat(training_command(program, command.run, command.from, folder.path(), last.num_processes),
          folder.path() / kHashChainFile, last.step);
   Child comparison(
       {program, "diff", command.run, folder.path().string(), "--from", str(command.from + 1)}, {});

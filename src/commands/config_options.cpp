@@ -42,28 +42,28 @@ void describe_env(config::OptionTable& table, EnvCommand& run) {
   d("json", &EnvCommand::json, "Print the same as JSON.");
 }
 
-ConfigAction take_action(std::vector<std::string>& words) {
-  if (words.empty() || starts_with(words.front(), "-")) return ConfigAction::ask;
-  const std::string word = words.front();
-  words.erase(words.begin());
-  if (word == "default") return ConfigAction::write_default;
-  if (word == "update") return ConfigAction::update;
+ConfigAction take_action(std::vector<std::string>& arguments) {
+  if (arguments.empty() || starts_with(arguments.front(), "-")) return ConfigAction::ask;
+  const std::string argument = arguments.front();
+  arguments.erase(arguments.begin());
+  if (argument == "default") return ConfigAction::write_default;
+  if (argument == "update") return ConfigAction::update;
   throw ConfigError(
       "config.unexpected-argument",
-      {.what = "unexpected argument '" + word + "'",
+      {.what = "unexpected argument '" + argument + "'",
        .expected = "default, update or no argument",
-       .hint = did_you_mean(nearest(word, {"default", "update"}), "",
+       .hint = did_you_mean(nearest(argument, {"default", "update"}), "",
                             [](const std::string& name) { return "hasten config " + name; })});
 }
 
 }  // namespace
 
-ConfigCommand parse_config(const std::vector<std::string>& words,
+ConfigCommand parse_config(const std::vector<std::string>& arguments,
                            const config::Environment& environment) {
   ConfigCommand run;
-  run.help = config::asks_for_help(words);
+  run.help = config::asks_for_help(arguments);
   if (run.help) return run;
-  std::vector<std::string> flags = words;
+  std::vector<std::string> flags = arguments;
   run.action = take_action(flags);
   config::OptionTable table;
   describe_config(table, run.options, names_for(run.action));
@@ -93,14 +93,14 @@ std::string config_help(int width) {
          config::help_text(table, width);
 }
 
-EnvCommand parse_env(const std::vector<std::string>& words,
+EnvCommand parse_env(const std::vector<std::string>& arguments,
                      const config::Environment& environment) {
   EnvCommand run;
-  run.help = config::asks_for_help(words);
+  run.help = config::asks_for_help(arguments);
   if (run.help) return run;
   config::OptionTable table;
   describe_env(table, run);
-  config::apply_flags(table, config::read_flags(table, words));
+  config::apply_flags(table, config::read_flags(table, arguments));
   run.path = config::file_to_read(run.config_file, environment);
   return run;
 }

@@ -35,8 +35,8 @@ struct ConfigCommand {
   std::string path;
 };
 
-// Parses the words after `config` (`argv` without the first two words of the command).
-HASTEN_INTERNAL_API ConfigCommand parse_config(const std::vector<std::string>& words,
+// Parses the arguments after `config` (`argv` without its first two elements).
+HASTEN_INTERNAL_API ConfigCommand parse_config(const std::vector<std::string>& arguments,
                                                const config::Environment& environment);
 HASTEN_INTERNAL_API std::string config_help(int width);
 
@@ -49,8 +49,8 @@ struct EnvCommand {
   std::string path;
 };
 
-// Parses the words after `env`.
-HASTEN_INTERNAL_API EnvCommand parse_env(const std::vector<std::string>& words,
+// Parses the arguments after `env`.
+HASTEN_INTERNAL_API EnvCommand parse_env(const std::vector<std::string>& arguments,
                                          const config::Environment& environment);
 HASTEN_INTERNAL_API std::string env_help(int width);
 

@@ -25,14 +25,14 @@ void describe(config::OptionTable& table, ConvertFlags& flags) {
 
 }  // namespace
 
-ConvertCommand parse_convert(const std::vector<std::string>& words) {
+ConvertCommand parse_convert(const std::vector<std::string>& arguments) {
   ConvertCommand command;
-  command.help = config::asks_for_help(words);
+  command.help = config::asks_for_help(arguments);
   if (command.help) return command;
   ConvertFlags flags;
   config::OptionTable table;
   describe(table, flags);
-  const std::vector<std::string> paths = read_operands(table, words);
+  const std::vector<std::string> paths = read_operands(table, arguments);
   if (paths.size() != 2) {
     config::throw_missing("a source and a target have to be named",
                           "hasten convert pytorch_model.bin model.safetensors --allow_pickle");

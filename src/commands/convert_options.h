@@ -2,7 +2,7 @@
 // The options of `hasten convert`.
 //
 //   const ConvertCommand run = parse_convert({argv + 2, argv + argc});
-//   run.from;     // the first of two words before the options
+//   run.from;     // the first of two arguments before the options
 //
 // Needs no torch. Throws ConfigError "config.*". Thread rule: values and a pure function.
 #pragma once
@@ -22,8 +22,8 @@ struct ConvertCommand {
   std::optional<std::int64_t> max_shard_size;  // in bytes
 };
 
-// Parses the words after `convert`.
-HASTEN_INTERNAL_API ConvertCommand parse_convert(const std::vector<std::string>& words);
+// Parses the arguments after `convert`.
+HASTEN_INTERNAL_API ConvertCommand parse_convert(const std::vector<std::string>& arguments);
 HASTEN_INTERNAL_API std::string convert_help(int width);
 
 }  // namespace hasten

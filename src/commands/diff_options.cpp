@@ -21,13 +21,13 @@ void describe(config::OptionTable& table, VerifyCommand& command) {
 
 }  // namespace
 
-DiffCommand parse_diff(const std::vector<std::string>& words) {
+DiffCommand parse_diff(const std::vector<std::string>& arguments) {
   DiffCommand command;
-  command.help = config::asks_for_help(words);
+  command.help = config::asks_for_help(arguments);
   if (command.help) return command;
   config::OptionTable table;
   describe(table, command);
-  const std::vector<std::string> runs = read_operands(table, words);
+  const std::vector<std::string> runs = read_operands(table, arguments);
   if (runs.size() != 2)
     config::throw_missing("two runs have to be named", "hasten diff out/a out/b");
   command.a = runs[0];
@@ -35,13 +35,13 @@ DiffCommand parse_diff(const std::vector<std::string>& words) {
   return command;
 }
 
-VerifyCommand parse_verify(const std::vector<std::string>& words) {
+VerifyCommand parse_verify(const std::vector<std::string>& arguments) {
   VerifyCommand command;
-  command.help = config::asks_for_help(words);
+  command.help = config::asks_for_help(arguments);
   if (command.help) return command;
   config::OptionTable table;
   describe(table, command);
-  const std::vector<std::string> runs = read_operands(table, words);
+  const std::vector<std::string> runs = read_operands(table, arguments);
   if (runs.size() != 1)
     config::throw_missing("one run has to be named", "hasten verify out --from 500");
   command.run = runs[0];

@@ -27,9 +27,9 @@ struct VerifyCommand {
   std::int64_t from = 0;
 };
 
-// Each parses the words after its command.
-HASTEN_INTERNAL_API DiffCommand parse_diff(const std::vector<std::string>& words);
-HASTEN_INTERNAL_API VerifyCommand parse_verify(const std::vector<std::string>& words);
+// Each parses the arguments after its command.
+HASTEN_INTERNAL_API DiffCommand parse_diff(const std::vector<std::string>& arguments);
+HASTEN_INTERNAL_API VerifyCommand parse_verify(const std::vector<std::string>& arguments);
 HASTEN_INTERNAL_API std::string diff_help(int width);
 HASTEN_INTERNAL_API std::string verify_help(int width);
 

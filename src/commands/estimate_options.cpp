@@ -85,26 +85,26 @@ std::optional<config::Assignment> train_option(const std::string& name,
   return std::nullopt;
 }
 
-// Removes the model, which is the first operand, from `words` and returns it. Returns an empty text
-// if there is none.
-std::string take_model(const config::OptionTable& table, std::vector<std::string>& words) {
-  const std::size_t at = config::operand_index(table, words);
-  if (at == words.size()) return "";
-  std::string model = std::move(words[at]);
-  words.erase(words.begin() + static_cast<std::ptrdiff_t>(at));
+// Removes the model, which is the first operand, from `arguments` and returns it. Returns an empty
+// text if there is none.
+std::string take_model(const config::OptionTable& table, std::vector<std::string>& arguments) {
+  const std::size_t at = config::operand_index(table, arguments);
+  if (at == arguments.size()) return "";
+  std::string model = std::move(arguments[at]);
+  arguments.erase(arguments.begin() + static_cast<std::ptrdiff_t>(at));
   return model;
 }
 
-// Reads the words with one table that has the options of both commands. The options of `own` come
-// first.
+// Reads the arguments with one table that has the options of both commands. The options of `own`
+// come first.
 std::vector<config::Assignment> read_estimate_flags(const config::OptionTable& own,
-                                                    std::vector<std::string> words) {
+                                                    std::vector<std::string> arguments) {
   TrainConfiguration unused;
   config::OptionTable both = own;
   describe(both, unused.options);
   describe(both, unused.arguments);
-  const std::string model = take_model(both, words);
-  std::vector<config::Assignment> given = config::read_flags(both, words);
+  const std::string model = take_model(both, arguments);
+  std::vector<config::Assignment> given = config::read_flags(both, arguments);
   if (!model.empty()) given.insert(given.begin(), config::as_flag("model", model));
   return given;
 }
@@ -167,17 +167,17 @@ void check_output_for_tpu(const EstimateConfiguration& estimate) {
 }  // namespace
 
 EstimateConfiguration parse_estimate(
-    const std::vector<std::string>& words, const config::Environment& environment,
+    const std::vector<std::string>& arguments, const config::Environment& environment,
     const std::function<void(config::OptionTable&)>& describe_more) {
   EstimateConfiguration estimate;
-  estimate.help = config::asks_for_help(words);
+  estimate.help = config::asks_for_help(arguments);
   if (estimate.help) return estimate;
 
   EstimateFlags flags;
   config::OptionTable table;
   describe_estimate(table, estimate, flags);
   if (describe_more) describe_more(table);
-  const std::vector<config::Assignment> given = read_estimate_flags(table, words);
+  const std::vector<config::Assignment> given = read_estimate_flags(table, arguments);
   config::apply_flags(table, flags_of(table, given));
   if (estimate.devices) return estimate;
   check_mode(table, estimate);

@@ -36,10 +36,10 @@ struct EstimateConfiguration {
   bool help = false;
 };
 
-// Parses the words after `estimate`. `describe_more` adds the options of another command that also
-// has the options of `estimate`.
+// Parses the arguments after `estimate`. `describe_more` adds the options of another command that
+// also has the options of `estimate`.
 HASTEN_INTERNAL_API EstimateConfiguration
-parse_estimate(const std::vector<std::string>& words, const config::Environment& environment,
+parse_estimate(const std::vector<std::string>& arguments, const config::Environment& environment,
                const std::function<void(config::OptionTable&)>& describe_more = {});
 HASTEN_INTERNAL_API std::string estimate_help(int width);
 

@@ -80,14 +80,14 @@ void check_prompts(const GenerateCommand& command) {
 
 }  // namespace
 
-GenerateCommand parse_generate(const std::vector<std::string>& words) {
+GenerateCommand parse_generate(const std::vector<std::string>& arguments) {
   GenerateCommand command;
-  command.help = config::asks_for_help(words);
+  command.help = config::asks_for_help(arguments);
   if (command.help) return command;
   config::OptionTable table;
   describe_generate(table, command);
   std::vector<std::string> notices;
-  config::resolve(table, {config::read_flags(table, words)}, notices);
+  config::resolve(table, {config::read_flags(table, arguments)}, notices);
   check_prompts(command);
   return command;
 }

@@ -20,10 +20,10 @@
 
 namespace hasten {
 
-// EarlyStopping of hasten/models/generation.h, with the words of transformers.
-enum class EarlyStoppingWord { no, yes, never };
+// EarlyStopping of hasten/models/generation.h, with the names of transformers.
+enum class EarlyStoppingChoice { no, yes, never };
 template <>
-struct Names<EarlyStoppingWord> {
+struct Names<EarlyStoppingChoice> {
   static constexpr std::string_view text[] = {"false", "true", "never"};
 };
 
@@ -40,7 +40,7 @@ struct GenerateCommand {
   std::optional<std::int64_t> max_length, max_new_tokens, min_length, min_new_tokens;
   std::optional<std::int64_t> num_beams, num_return_sequences;
   std::optional<double> length_penalty;
-  std::optional<EarlyStoppingWord> early_stopping;
+  std::optional<EarlyStoppingChoice> early_stopping;
   std::optional<bool> do_sample;
   std::optional<double> temperature, top_p, min_p, repetition_penalty;
   std::optional<std::int64_t> top_k, no_repeat_ngram_size, seed;
@@ -48,8 +48,8 @@ struct GenerateCommand {
   std::optional<std::int64_t> pad_token_id;
 };
 
-// Parses the words after `generate`.
-HASTEN_INTERNAL_API GenerateCommand parse_generate(const std::vector<std::string>& words);
+// Parses the arguments after `generate`.
+HASTEN_INTERNAL_API GenerateCommand parse_generate(const std::vector<std::string>& arguments);
 HASTEN_INTERNAL_API std::string generate_help(int width);
 
 }  // namespace hasten

@@ -19,13 +19,13 @@ void describe(config::OptionTable& table, InspectCommand& command) {
 
 }  // namespace
 
-InspectCommand parse_inspect(const std::vector<std::string>& words) {
+InspectCommand parse_inspect(const std::vector<std::string>& arguments) {
   InspectCommand command;
-  command.help = config::asks_for_help(words);
+  command.help = config::asks_for_help(arguments);
   if (command.help) return command;
   config::OptionTable table;
   describe(table, command);
-  const std::vector<std::string> files = read_operands(table, words);
+  const std::vector<std::string> files = read_operands(table, arguments);
   if (files.size() != 1)
     config::throw_missing("one file has to be named", "hasten inspect model.pt2");
   command.file = files.front();

@@ -2,7 +2,7 @@
 // The options of `hasten inspect`.
 //
 //   const InspectCommand run = parse_inspect({argv + 2, argv + argc});
-//   run.file;       // the word before the first option
+//   run.file;       // the argument before the first option
 //
 // Needs no torch. Throws ConfigError "config.*". Thread rule: values and a pure function.
 #pragma once
@@ -22,8 +22,8 @@ struct InspectCommand {
   std::vector<std::string> library;     // files that register such operators
 };
 
-// Parses the words after `inspect`.
-HASTEN_INTERNAL_API InspectCommand parse_inspect(const std::vector<std::string>& words);
+// Parses the arguments after `inspect`.
+HASTEN_INTERNAL_API InspectCommand parse_inspect(const std::vector<std::string>& arguments);
 HASTEN_INTERNAL_API std::string inspect_help(int width);
 
 }  // namespace hasten

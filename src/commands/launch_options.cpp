@@ -28,14 +28,14 @@ void check_numbers(const std::string& option, const std::string& text) {
     throw ConfigError("config.bad-value",
                       {.what = option, .got = "'" + text + "'", .expected = expected});
   };
-  for (const std::string& word : split(text, ',')) {
-    const bool is_number = !word.empty() && word.size() <= 6 &&
-                           word.find_first_not_of("0123456789") == std::string::npos;
+  for (const std::string& number : split(text, ',')) {
+    const bool is_number = !number.empty() && number.size() <= 6 &&
+                           number.find_first_not_of("0123456789") == std::string::npos;
     if (!is_number) throw_invalid("numbers separated by commas, such as 0,1");
     // The launcher compares these numbers as texts.
-    if (word.size() > 1 && word.front() == '0')
+    if (number.size() > 1 && number.front() == '0')
       throw_invalid("numbers without leading zeros, such as 0,1");
-    if (!seen.insert(word).second) throw_invalid("each number once");
+    if (!seen.insert(number).second) throw_invalid("each number once");
   }
 }
 
@@ -102,9 +102,9 @@ void check_launch(const LaunchOptions& options) {
   }
 }
 
-std::vector<std::string> with_long_names(std::vector<std::string> words) {
-  for (std::string& word : words) word = config::to_hasten_name(word);
-  return words;
+std::vector<std::string> with_long_names(std::vector<std::string> arguments) {
+  for (std::string& argument : arguments) argument = config::to_hasten_name(argument);
+  return arguments;
 }
 
 // Slurm's machines may have different GPUs and cores from the machine that writes the script.
@@ -181,24 +181,25 @@ LaunchFiles launch_files(const std::vector<config::Assignment>& flags,
 }  // namespace
 
 LaunchCommandLine read_launch_command_line(const config::OptionTable& table,
-                                           const std::vector<std::string>& words) {
-  const auto at = static_cast<std::ptrdiff_t>(config::operand_index(table, with_long_names(words)));
-  std::vector<std::string> own = with_long_names({words.begin(), words.begin() + at});
+                                           const std::vector<std::string>& arguments) {
+  const auto at =
+      static_cast<std::ptrdiff_t>(config::operand_index(table, with_long_names(arguments)));
+  std::vector<std::string> own = with_long_names({arguments.begin(), arguments.begin() + at});
   LaunchCommandLine line{.help = config::asks_for_help(own),
                          .flags = {},
-                         .program = {words.begin() + at, words.end()}};
+                         .program = {arguments.begin() + at, arguments.end()}};
   if (line.help) return line;
   std::erase(own, "--");
   line.flags = config::read_flags(table, own);
   return line;
 }
 
-LaunchConfiguration parse_launch(const std::vector<std::string>& words,
+LaunchConfiguration parse_launch(const std::vector<std::string>& arguments,
                                  const config::Environment& environment) {
   LaunchOptions described;
   config::OptionTable table;
   describe(table, described);
-  const LaunchCommandLine line = read_launch_command_line(table, words);
+  const LaunchCommandLine line = read_launch_command_line(table, arguments);
   if (!line.help) return resolve_launch(line.flags, line.program, environment);
   LaunchConfiguration run;
   run.help = true;

@@ -8,11 +8,12 @@
 namespace hasten {
 
 std::vector<std::string> read_operands(config::OptionTable& table,
-                                       const std::vector<std::string>& words) {
-  const auto first_option = std::find_if(
-      words.begin(), words.end(), [](const std::string& word) { return starts_with(word, "-"); });
-  config::apply_flags(table, config::read_flags(table, {first_option, words.end()}));
-  return {words.begin(), first_option};
+                                       const std::vector<std::string>& arguments) {
+  const auto first_option =
+      std::find_if(arguments.begin(), arguments.end(),
+                   [](const std::string& argument) { return starts_with(argument, "-"); });
+  config::apply_flags(table, config::read_flags(table, {first_option, arguments.end()}));
+  return {arguments.begin(), first_option};
 }
 
 }  // namespace hasten

@@ -21,14 +21,14 @@ void describe(config::OptionTable& table, MergeWeightsFlags& flags) {
 
 }  // namespace
 
-MergeWeightsCommand parse_merge_weights(const std::vector<std::string>& words) {
+MergeWeightsCommand parse_merge_weights(const std::vector<std::string>& arguments) {
   MergeWeightsCommand command;
-  command.help = config::asks_for_help(words);
+  command.help = config::asks_for_help(arguments);
   if (command.help) return command;
   MergeWeightsFlags flags;
   config::OptionTable table;
   describe(table, flags);
-  const std::vector<std::string> paths = read_operands(table, words);
+  const std::vector<std::string> paths = read_operands(table, arguments);
   if (paths.size() != 2) {
     config::throw_missing("a folder and a target have to be named",
                           "hasten merge-weights out/checkpoint-500 merged");

@@ -2,7 +2,7 @@
 // The options of `hasten merge-weights`.
 //
 //   const MergeWeightsCommand run = parse_merge_weights({argv + 2, argv + argc});
-//   run.folder;     // the first of two words before the options
+//   run.folder;     // the first of two arguments before the options
 //
 // Needs no torch. Throws ConfigError "config.*". Thread rule: values and a pure function.
 #pragma once
@@ -22,8 +22,9 @@ struct MergeWeightsCommand {
   std::optional<std::int64_t> max_shard_size;  // in bytes
 };
 
-// Parses the words after `merge-weights`.
-HASTEN_INTERNAL_API MergeWeightsCommand parse_merge_weights(const std::vector<std::string>& words);
+// Parses the arguments after `merge-weights`.
+HASTEN_INTERNAL_API MergeWeightsCommand
+parse_merge_weights(const std::vector<std::string>& arguments);
 HASTEN_INTERNAL_API std::string merge_weights_help(int width);
 
 }  // namespace hasten

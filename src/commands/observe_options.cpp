@@ -42,22 +42,23 @@ void set_output(std::string& output, const config::Assignment& given, const Obse
 }  // namespace
 
 void set_device(std::string& device, const config::Assignment& given) {
-  const std::string word = config::to_text(given.value);
-  if (given.key == "tpu") device = std::string(kTpuDevice) + parse_tpu_topology(word).name;
+  const std::string name = config::to_text(given.value);
+  if (given.key == "tpu") device = std::string(kTpuDevice) + parse_tpu_topology(name).name;
   if (given.key != "device") return;
-  device = word;
+  device = name;
   if (device != "cpu") find_gpu(device);
 }
 
-ObserveOptions parse_observe(const std::vector<std::string>& words, const std::string& command) {
+ObserveOptions parse_observe(const std::vector<std::string>& arguments,
+                             const std::string& command) {
   ObserveOptions options;
   ObserveFlags flags;
   config::OptionTable table;
   describe_observe(table, options, flags, command);
   const auto program =
-      words.begin() + static_cast<std::ptrdiff_t>(config::operand_index(table, words));
-  options.program.assign(program, words.end());
-  std::vector<std::string> own(words.begin(), program);
+      arguments.begin() + static_cast<std::ptrdiff_t>(config::operand_index(table, arguments));
+  options.program.assign(program, arguments.end());
+  std::vector<std::string> own(arguments.begin(), program);
   options.help = config::asks_for_help(own);
   if (options.help) return options;
   std::erase(own, "--");

@@ -47,8 +47,8 @@ inline constexpr const char* kPlanFolderVariable = "HASTEN_PLAN_FOLDER";
 inline constexpr const char* kPlanSettings = "settings.json";
 inline constexpr const char* kPlanProgram = "program.json";
 
-// Parses the words after the subcommand; `command` is its name, for messages.
-HASTEN_INTERNAL_API ObserveOptions parse_observe(const std::vector<std::string>& words,
+// Parses the arguments after the subcommand; `command` is its name, for messages.
+HASTEN_INTERNAL_API ObserveOptions parse_observe(const std::vector<std::string>& arguments,
                                                  const std::string& command);
 HASTEN_INTERNAL_API std::string observe_help(const std::string& command, int width);
 

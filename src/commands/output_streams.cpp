@@ -12,8 +12,8 @@ namespace {
 
 constexpr std::int64_t kMaxProcesses = 4096;  // on one machine
 
-std::optional<std::int64_t> number(const std::string& word, std::int64_t limit) {
-  const auto value = parse_number<std::int64_t>(word);
+std::optional<std::int64_t> number(const std::string& text, std::int64_t limit) {
+  const auto value = parse_number<std::int64_t>(text);
   return value && *value >= 0 && *value < limit ? value : std::nullopt;
 }
 

@@ -86,35 +86,35 @@ void set_limit(PlanConfiguration& plan) {
 }
 
 // Reads the options of a plan for a program, which has training arguments of its own.
-void read_for_program(PlanConfiguration& plan, const std::vector<std::string>& words) {
-  plan.step.help = config::asks_for_help(words);
+void read_for_program(PlanConfiguration& plan, const std::vector<std::string>& arguments) {
+  plan.step.help = config::asks_for_help(arguments);
   if (plan.step.help) return;
   config::OptionTable table;
   describe_plan(table, plan);
   describe_for_program(table, plan.step);
-  config::apply_flags(table, config::read_flags(table, words));
+  config::apply_flags(table, config::read_flags(table, arguments));
   if (plan.step.device != "cpu") find_gpu(plan.step.device);
 }
 
 }  // namespace
 
-PlanConfiguration parse_plan(const std::vector<std::string>& words,
+PlanConfiguration parse_plan(const std::vector<std::string>& arguments,
                              const config::Environment& environment) {
   PlanConfiguration plan;
-  const auto program = std::find(words.begin(), words.end(), "--");
-  const std::vector<std::string> own(words.begin(), program);
+  const auto program = std::find(arguments.begin(), arguments.end(), "--");
+  const std::vector<std::string> own(arguments.begin(), program);
   // The list needs no model.
   plan.techniques = std::find(own.begin(), own.end(), "--techniques") != own.end();
   if (plan.techniques) return plan;
-  if (program == words.end()) {
+  if (program == arguments.end()) {
     plan.step = parse_estimate(own, environment,
                                [&](config::OptionTable& table) { describe_plan(table, plan); });
   } else {
-    plan.program.assign(program + 1, words.end());
+    plan.program.assign(program + 1, arguments.end());
     read_for_program(plan, own);
   }
   if (plan.step.help || plan.step.devices) return plan;
-  if (program != words.end() && plan.program.empty())
+  if (program != arguments.end() && plan.program.empty())
     config::throw_missing("hasten plan: no program after --", "name one: -- ./train");
   refuse_options_of_estimate(plan.step);
   if (plan.step.what_if) refuse_choices(plan);

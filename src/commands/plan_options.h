@@ -34,8 +34,8 @@ struct PlanConfiguration {
   std::vector<std::string> program;       // With its arguments; empty if a model is given.
 };
 
-// Parses the words after `plan`.
-HASTEN_INTERNAL_API PlanConfiguration parse_plan(const std::vector<std::string>& words,
+// Parses the arguments after `plan`.
+HASTEN_INTERNAL_API PlanConfiguration parse_plan(const std::vector<std::string>& arguments,
                                                  const config::Environment& environment);
 HASTEN_INTERNAL_API std::string plan_help(int width);
 

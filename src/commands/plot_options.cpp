@@ -21,13 +21,13 @@ void describe(config::OptionTable& table, PlotCommand& command) {
 
 }  // namespace
 
-PlotCommand parse_plot(const std::vector<std::string>& words) {
+PlotCommand parse_plot(const std::vector<std::string>& arguments) {
   PlotCommand command;
-  command.help = config::asks_for_help(words);
+  command.help = config::asks_for_help(arguments);
   if (command.help) return command;
   config::OptionTable table;
   describe(table, command);
-  command.runs = read_operands(table, words);
+  command.runs = read_operands(table, arguments);
   if (command.runs.empty())
     config::throw_missing("no run is named", "hasten plot RUN..., such as hasten plot out");
   return command;

@@ -2,7 +2,7 @@
 // The options of `hasten plot`.
 //
 //   const PlotCommand run = parse_plot({argv + 2, argv + argc});
-//   run.runs;       // the words before the first option
+//   run.runs;       // the arguments before the first option
 //
 // Needs no torch. Throws ConfigError "config.*". Thread rule: values and a pure function.
 #pragma once
@@ -23,8 +23,8 @@ struct PlotCommand {
   bool log_scale = false;
 };
 
-// Parses the words after `plot`.
-HASTEN_INTERNAL_API PlotCommand parse_plot(const std::vector<std::string>& words);
+// Parses the arguments after `plot`.
+HASTEN_INTERNAL_API PlotCommand parse_plot(const std::vector<std::string>& arguments);
 HASTEN_INTERNAL_API std::string plot_help(int width);
 
 }  // namespace hasten

@@ -88,7 +88,7 @@ void check_names(const config::OptionTable& table, const SearchSpace& space,
       continue;
     config::throw_conflict(
         "--" + option->name + " cannot be an argument of all runs of a search",
-        option->name == "output_dir" ? "pass --output_dir before the words -- train" : "remove it");
+        option->name == "output_dir" ? "pass --output_dir before -- train" : "remove it");
   }
   for (const SearchDimension& dimension : space.dimensions()) {
     const config::Origin origin = origin_in_space(dimension);
@@ -133,7 +133,7 @@ void check_evaluates(const TrainConfiguration& run, const std::string& metric) {
     config::throw_missing("a search compares its runs by " + metric +
                               ", which needs rows to "
                               "evaluate",
-                          "set --eval_data FILE after the words -- train");
+                          "set --eval_data FILE after -- train");
   if (!run.arguments.do_eval && run.arguments.eval_strategy == IntervalStrategy::no)
     config::throw_conflict("a search compares its runs by " + metric + ", but do_eval is false",
                            "remove --do_eval false");
@@ -209,10 +209,10 @@ void check_runs(const SearchPlan& plan, const std::vector<config::Assignment>& f
 
 }  // namespace
 
-SearchCommand parse_search(const std::vector<std::string>& words) {
+SearchCommand parse_search(const std::vector<std::string>& arguments) {
   SearchCommand command;
-  const auto separator = std::find(words.begin(), words.end(), "--");
-  const std::vector<std::string> own(words.begin(), separator);
+  const auto separator = std::find(arguments.begin(), arguments.end(), "--");
+  const std::vector<std::string> own(arguments.begin(), separator);
   command.help = config::asks_for_help(own);
   if (command.help) return command;
   config::OptionTable table;
@@ -223,7 +223,7 @@ SearchCommand parse_search(const std::vector<std::string>& words) {
   if (files.size() > 1)
     config::throw_conflict("two space files: " + files[0] + " and " + files[1], usage);
   command.space = files[0];
-  if (separator == words.end() || separator + 1 == words.end())
+  if (separator == arguments.end() || separator + 1 == arguments.end())
     config::throw_missing("the command of the runs is missing", usage);
   if (*(separator + 1) != "train") {
     throw ConfigError("config.bad-value", {.what = "the command of the runs",
@@ -231,7 +231,7 @@ SearchCommand parse_search(const std::vector<std::string>& words) {
                                            .expected = "train",
                                            .hint = usage});
   }
-  command.arguments.assign(separator + 2, words.end());
+  command.arguments.assign(separator + 2, arguments.end());
   return command;
 }
 
@@ -295,17 +295,17 @@ std::vector<std::string> flags_of_parameters(const TrialParameters& parameters) 
   return flags;
 }
 
-std::vector<std::string> run_words(const SearchPlan& plan, std::int64_t trial,
-                                   const TrialParameters& parameters) {
+std::vector<std::string> run_arguments(const SearchPlan& plan, std::int64_t trial,
+                                       const TrialParameters& parameters) {
   // No trial continues from a checkpoint, so a trial that is stopped early does not save one.
-  std::vector<std::string> words = {"train", "--enable_jit_checkpoint=false"};
-  words.insert(words.end(), plan.arguments.begin(), plan.arguments.end());
-  for (std::string& flag : flags_of_parameters(parameters)) words.push_back(std::move(flag));
-  words.push_back("--output_dir=" + run_folder(plan, trial).string());
-  words.push_back("--logging_dir=" + plan.output_dir.string());
-  words.push_back(str("--run_name=run-", trial));
-  words.push_back("--report_to=" + join(plan.report_to, ","));
-  return words;
+  std::vector<std::string> arguments = {"train", "--enable_jit_checkpoint=false"};
+  arguments.insert(arguments.end(), plan.arguments.begin(), plan.arguments.end());
+  for (std::string& flag : flags_of_parameters(parameters)) arguments.push_back(std::move(flag));
+  arguments.push_back("--output_dir=" + run_folder(plan, trial).string());
+  arguments.push_back("--logging_dir=" + plan.output_dir.string());
+  arguments.push_back(str("--run_name=run-", trial));
+  arguments.push_back("--report_to=" + join(plan.report_to, ","));
+  return arguments;
 }
 
 }  // namespace hasten

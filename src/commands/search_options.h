@@ -3,7 +3,7 @@
 //
 //   const SearchCommand command = parse_search({argv + 2, argv + argc});
 //   const SearchPlan plan = plan_search(command, config::process_environment());
-//   run_words(plan, /*trial=*/0, plan.proposed[0]);     // the words after `hasten`
+//   run_arguments(plan, /*trial=*/0, plan.proposed[0]);  // the arguments after `hasten`
 //
 // Needs no torch. Throws ConfigError "config.*" and "search.*", IoError "io.*". Thread rule: pure
 // functions, except that plan_search reads the space and the configuration files.
@@ -30,7 +30,7 @@ struct Names<SearchPruner> {
 struct SearchCommand {
   bool help = false;
   std::string space;                   // A file.
-  std::vector<std::string> arguments;  // The words after "train".
+  std::vector<std::string> arguments;  // The arguments after "train".
 
   std::string output_dir = "search";
   SearchMethod method = SearchMethod::random;
@@ -59,8 +59,8 @@ struct SearchPlan {
   std::filesystem::path output_dir;
 };
 
-// Parses the words after `search`.
-HASTEN_INTERNAL_API SearchCommand parse_search(const std::vector<std::string>& words);
+// Parses the arguments after `search`.
+HASTEN_INTERNAL_API SearchCommand parse_search(const std::vector<std::string>& arguments);
 HASTEN_INTERNAL_API std::string search_help(int width);
 
 // Reads the space and checks every run that the search would start.
@@ -69,9 +69,10 @@ HASTEN_INTERNAL_API SearchPlan plan_search(const SearchCommand& command,
 
 // Returns the folder of a trial's run, which is its output_dir.
 HASTEN_INTERNAL_API std::filesystem::path run_folder(const SearchPlan& plan, std::int64_t trial);
-// Returns the words of the run after `hasten`.
-HASTEN_INTERNAL_API std::vector<std::string> run_words(const SearchPlan& plan, std::int64_t trial,
-                                                       const TrialParameters& parameters);
+// Returns the arguments of the run after `hasten`.
+HASTEN_INTERNAL_API std::vector<std::string> run_arguments(const SearchPlan& plan,
+                                                           std::int64_t trial,
+                                                           const TrialParameters& parameters);
 // Returns the parameters as flags, such as --learning_rate=3e-05.
 HASTEN_INTERNAL_API std::vector<std::string> flags_of_parameters(const TrialParameters& parameters);
 

@@ -18,14 +18,14 @@ void describe_test(config::OptionTable& table, TestOptions& options) {
     "Print the results as JSON on standard output, and the lines on standard error.");
 }
 
-// Reads the words with one table that has the options of both commands. The options of `own` come
-// first.
+// Reads the arguments with one table that has the options of both commands. The options of `own`
+// come first.
 LaunchCommandLine read_test_command_line(const config::OptionTable& own,
-                                         const std::vector<std::string>& words) {
+                                         const std::vector<std::string>& arguments) {
   LaunchOptions described;
   config::OptionTable both = own;
   describe(both, described);
-  LaunchCommandLine line = read_launch_command_line(both, words);
+  LaunchCommandLine line = read_launch_command_line(both, arguments);
   if (line.help || line.program.empty()) return line;
   throw ConfigError("config.unexpected-argument",
                     {.what = "unexpected argument '" + line.program.front() + "'",
@@ -33,15 +33,15 @@ LaunchCommandLine read_test_command_line(const config::OptionTable& own,
                      .hint = "start your program with hasten launch"});
 }
 
-// Writes flags as words of a command line.
-std::vector<std::string> words_of(const std::vector<config::Assignment>& flags) {
-  std::vector<std::string> words;
+// Writes flags as arguments of a command line.
+std::vector<std::string> to_arguments(const std::vector<config::Assignment>& flags) {
+  std::vector<std::string> arguments;
   for (const config::Assignment& flag : flags) {
     const auto* const items = std::get_if<std::vector<std::string>>(&flag.value);
-    words.push_back(
+    arguments.push_back(
         str("--", flag.key, "=", items ? join(*items, ",") : std::get<std::string>(flag.value)));
   }
-  return words;
+  return arguments;
 }
 
 bool sets_process_count(const LaunchConfiguration& run) {
@@ -63,13 +63,13 @@ void set_process_count(LaunchConfiguration& run, std::int64_t count) {
 
 }  // namespace
 
-TestCommand parse_test(const std::vector<std::string>& words,
+TestCommand parse_test(const std::vector<std::string>& arguments,
                        const config::Environment& environment,
                        const std::vector<std::string>& program) {
   TestCommand run;
   config::OptionTable own;
   describe_test(own, run.options);
-  const LaunchCommandLine line = read_test_command_line(own, words);
+  const LaunchCommandLine line = read_test_command_line(own, arguments);
   run.help = line.help;
   if (run.help) return run;
   config::apply_flags(own, config::flags_of(own, line.flags));
@@ -88,9 +88,9 @@ TestCommand parse_test(const std::vector<std::string>& words,
     set_process_count(run.launch, 2);
     flags.push_back(config::as_flag("num_processes", "2"));
   }
-  run.words = words_of(flags);
-  run.words.emplace_back("--");
-  run.words.insert(run.words.end(), program.begin(), program.end());
+  run.launch_arguments = to_arguments(flags);
+  run.launch_arguments.emplace_back("--");
+  run.launch_arguments.insert(run.launch_arguments.end(), program.begin(), program.end());
   return run;
 }
 

@@ -3,7 +3,7 @@
 // launch that is tested.
 //
 //   const TestCommand run = parse_test({argv + 2, argv + argc}, environment, {"hasten-torch"});
-//   run.words;      // options for `hasten launch`, "--", and the program
+//   run.launch_arguments;  // options for `hasten launch`, "--", and the program
 //
 // If the options do not set the number of processes and the machine has at most one GPU, two
 // processes are started, because one would test nothing. Needs no torch. Throws ConfigError
@@ -26,13 +26,13 @@ struct TestOptions {
 struct TestCommand {
   bool help = false;
   TestOptions options;
-  LaunchConfiguration launch;  // The result of these words.
-  // The words for the `hasten launch` that starts the ranks.
-  std::vector<std::string> words;
+  LaunchConfiguration launch;  // The result of launch_arguments.
+  // The arguments of the `hasten launch` that starts the ranks.
+  std::vector<std::string> launch_arguments;
 };
 
-// Parses the words after `test`; `program` is what the ranks run.
-HASTEN_INTERNAL_API TestCommand parse_test(const std::vector<std::string>& words,
+// Parses the arguments after `test`; `program` is what the ranks run.
+HASTEN_INTERNAL_API TestCommand parse_test(const std::vector<std::string>& arguments,
                                            const config::Environment& environment,
                                            const std::vector<std::string>& program);
 HASTEN_INTERNAL_API std::string test_help(int width);

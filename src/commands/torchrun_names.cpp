@@ -40,11 +40,11 @@ constexpr Translation kShortNames[] = {{"-n", "--num_processes"},
                                        {"-r", "--redirects"},
                                        {"-t", "--tee"}};
 
-// Returns the translation of a word, or an empty text if there is none.
+// Returns the translation of a name, or an empty text if there is none.
 template <std::size_t Size>
-std::string translate(const Translation (&table)[Size], std::string_view word) {
+std::string translate(const Translation (&table)[Size], std::string_view name) {
   const auto found = std::find_if(std::begin(table), std::end(table),
-                                  [&](const Translation& each) { return each.first == word; });
+                                  [&](const Translation& each) { return each.first == name; });
   return found == std::end(table) ? "" : std::string(found->second);
 }
 
@@ -71,8 +71,8 @@ const std::array<Override, 4>& overrides() {
   return all;
 }
 
-bool includes(const NameGroup& words, const std::string& word) {
-  return std::find(words.begin(), words.end(), word) != words.end();
+bool includes(const NameGroup& group, const std::string& name) {
+  return std::find(group.begin(), group.end(), name) != group.end();
 }
 
 bool sets_any_of(const std::vector<Assignment>& source, const NameGroup& group) {
@@ -109,11 +109,11 @@ void remove_overridden(std::vector<Assignment>& weaker, const std::vector<Assign
 
 std::int64_t cpus() { return std::max<std::int64_t>(1, std::thread::hardware_concurrency()); }
 
-std::int64_t process_count_for(const std::string& word, const Origin& origin) {
+std::int64_t process_count_for(const std::string& kind, const Origin& origin) {
   const auto gpus = static_cast<std::int64_t>(installed_gpus().size());
   const auto tpus = static_cast<std::int64_t>(installed_tpus().size());
-  if (word == "auto" && gpus == 0 && tpus > 0) return tpus;
-  if (word == "cpu" || (word == "auto" && gpus == 0)) return cpus();
+  if (kind == "auto" && gpus == 0 && tpus > 0) return tpus;
+  if (kind == "cpu" || (kind == "auto" && gpus == 0)) return cpus();
   if (gpus > 0) return gpus;
   throw ConfigError("config.bad-value",
                     {.what = origin.where, .got = "gpu", .expected = "a GPU in this machine"});
@@ -121,13 +121,14 @@ std::int64_t process_count_for(const std::string& word, const Origin& origin) {
 
 }  // namespace
 
-std::string to_hasten_name(const std::string& word) {
-  if (const std::string name = translate(kShortNames, word); !name.empty()) return name;
-  if (!starts_with(word, "--")) return word;
-  const std::size_t equals = word.find('=');
-  const std::string own = hasten_name(word.substr(2, equals == word.npos ? word.npos : equals - 2));
-  if (own.empty()) return word;
-  return "--" + own + (equals == word.npos ? "" : word.substr(equals));
+std::string to_hasten_name(const std::string& argument) {
+  if (const std::string name = translate(kShortNames, argument); !name.empty()) return name;
+  if (!starts_with(argument, "--")) return argument;
+  const std::size_t equals = argument.find('=');
+  const std::string own =
+      hasten_name(argument.substr(2, equals == argument.npos ? argument.npos : equals - 2));
+  if (own.empty()) return argument;
+  return "--" + own + (equals == argument.npos ? "" : argument.substr(equals));
 }
 
 std::vector<Assignment> torchrun_variables(const Environment& environment) {

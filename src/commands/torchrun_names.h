@@ -15,8 +15,8 @@
 namespace hasten::config {
 
 // Turns "--node-rank=2" into "--machine_rank=2" and "-n" into "--num_processes"; returns other
-// words unchanged.
-std::string to_hasten_name(const std::string& word);
+// arguments unchanged.
+std::string to_hasten_name(const std::string& argument);
 
 // Returns the options of torchrun that variables set: PET_NNODES and so on.
 std::vector<Assignment> torchrun_variables(const Environment& environment);

@@ -400,18 +400,19 @@ void check_files(const TrainOptions& options) {
   }
 }
 
-TrainConfiguration parse_train(const std::vector<std::string>& words,
+TrainConfiguration parse_train(const std::vector<std::string>& arguments,
                                const config::Environment& environment) {
   TrainConfiguration run;
-  if (config::asks_for_help(words)) {
-    const bool markdown = std::find(words.begin(), words.end(), "markdown") != words.end();
+  if (config::asks_for_help(arguments)) {
+    const bool markdown =
+        std::find(arguments.begin(), arguments.end(), "markdown") != arguments.end();
     run.action = markdown ? TrainAction::help_markdown : TrainAction::help;
     return run;
   }
   config::OptionTable table;
   describe(table, run.options);
   describe(table, run.arguments);
-  return resolve_train(config::read_flags(table, words), environment);
+  return resolve_train(config::read_flags(table, arguments), environment);
 }
 
 TrainConfiguration resolve_train(const std::vector<config::Assignment>& flags,

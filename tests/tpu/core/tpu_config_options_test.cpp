@@ -1,4 +1,4 @@
-// The options of hasten tpu-config: the words for gcloud, and the errors before gcloud runs.
+// The options of hasten tpu-config: the arguments of gcloud, and the errors before gcloud runs.
 #include "tpu/commands/tpu_config_options.h"
 
 #include "unit/options/support.h"
@@ -11,21 +11,21 @@ using test::TemporaryFile;
 
 namespace {
 
-const test::Words kTarget = {"--tpu_name", "mine", "--tpu_zone", "us-b"};
+const test::Texts kTarget = {"--tpu_name", "mine", "--tpu_zone", "us-b"};
 
-TpuConfigCommand parse(const test::Words& words) { return parse_tpu_config(words, {}); }
+TpuConfigCommand parse(const test::Texts& arguments) { return parse_tpu_config(arguments, {}); }
 
-TpuConfigCommand parse_with_target(test::Words words) {
-  words.insert(words.begin(), kTarget.begin(), kTarget.end());
-  return parse(words);
+TpuConfigCommand parse_with_target(test::Texts arguments) {
+  arguments.insert(arguments.begin(), kTarget.begin(), kTarget.end());
+  return parse(arguments);
 }
 
-test::CaughtError error_of_parse(const test::Words& words) {
-  return test::error_of([&] { parse(words); });
+test::CaughtError error_of_parse(const test::Texts& arguments) {
+  return test::error_of([&] { parse(arguments); });
 }
 
-test::CaughtError error_with_target(const test::Words& words) {
-  return test::error_of([&] { parse_with_target(words); });
+test::CaughtError error_with_target(const test::Texts& arguments) {
+  return test::error_of([&] { parse_with_target(arguments); });
 }
 
 }  // namespace
@@ -33,7 +33,7 @@ test::CaughtError error_with_target(const test::Words& words) {
 TEST_CASE("tpu-config: the gcloud command has all arguments") {
   const auto run = parse_with_target({"--command", "echo 'it''s'", "--use_alpha", "--debug"});
   CHECK(run.options.dry_run);
-  CHECK(gcloud_command(run) == test::Words{"gcloud", "alpha", "compute", "tpus", "tpu-vm", "ssh",
+  CHECK(gcloud_command(run) == test::Texts{"gcloud", "alpha", "compute", "tpus", "tpu-vm", "ssh",
                                            "mine", "--zone", "us-b", "--command",
                                            "cd /usr/share; echo 'it''s'", "--worker", "all"});
   const auto usual = parse_with_target({"--command", "pwd"});
@@ -89,7 +89,7 @@ TEST_CASE("tpu-config: invalid options are refused") {
   for (const char* name : {"a b", "-x", "a;b", "$(id)", "a'b"})
     CHECK(error_of_parse({"--tpu_name=" + std::string(name), "--tpu_zone", "z", "--command", "a"})
               .code == "config.bad-value");
-  for (const test::Words& install : {test::Words{"--command", "a", "--install_accelerate"},
+  for (const test::Texts& install : {test::Texts{"--command", "a", "--install_accelerate"},
                                      {"--command", "a", "--accelerate_version", "1.0"}}) {
     const auto caught = error_with_target(install);
     CHECK(caught.code == "config.not-supported");

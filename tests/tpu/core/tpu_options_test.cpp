@@ -12,24 +12,24 @@ using test::contains;
 
 namespace {
 
-LaunchConfiguration parse(test::Words words, const std::string& file = "",
+LaunchConfiguration parse(test::Texts arguments, const std::string& file = "",
                           const config::Environment& environment = {}) {
   const test::TemporaryFile named("launch.yaml", file);
-  words.insert(words.begin(), {"--config_file", named.path()});
-  words.emplace_back("program");
-  return parse_launch(words, environment);
+  arguments.insert(arguments.begin(), {"--config_file", named.path()});
+  arguments.emplace_back("program");
+  return parse_launch(arguments, environment);
 }
 
-test::CaughtError error_of_parse(const test::Words& words, const std::string& file = "",
+test::CaughtError error_of_parse(const test::Texts& arguments, const std::string& file = "",
                                  const config::Environment& environment = {}) {
-  return test::error_of([&] { parse(words, file, environment); });
+  return test::error_of([&] { parse(arguments, file, environment); });
 }
 
 }  // namespace
 
 TEST_CASE("tpu options: the source with the highest precedence wins") {
   struct Case {
-    test::Words flags;
+    test::Texts flags;
     std::string file;
     config::Environment environment;
     bool tpu;
@@ -84,8 +84,8 @@ TEST_CASE("tpu options: contradictions are refused") {
         "ACCELERATE_USE_TPU and HASTEN_USE_CPU");
   for (const char* wrong : {"A", "=1", "A B=1", "A=1,B"})
     CHECK(error_of_parse({"--tpu", "--env", wrong}).code == "config.bad-value");
-  for (const test::Words& later :
-       {test::Words{"--tpu", "--tpu_cluster"}, {"--tpu", "--vm", "a"}, {"--tpu-cluster"}})
+  for (const test::Texts& later :
+       {test::Texts{"--tpu", "--tpu_cluster"}, {"--tpu", "--vm", "a"}, {"--tpu-cluster"}})
     CHECK(error_of_parse(later).code == "config.not-supported");
 }
 

@@ -30,8 +30,8 @@ std::string refusal(const std::string& name) {
   return "none";
 }
 
-EstimateConfiguration parse(const std::vector<std::string>& words) {
-  return parse_estimate(words, {});
+EstimateConfiguration parse(const std::vector<std::string>& arguments) {
+  return parse_estimate(arguments, {});
 }
 
 TEST_CASE("tpus: a topology has a name and a number of chips") {
@@ -91,11 +91,11 @@ TEST_CASE("tpus: --tpu of hasten estimate accepts topologies") {
   CHECK(code_of([] {
           parse({"bert-base", "--tpu", "v5e:2x2", "--measure"});
         }) == "config.contradiction");
-  const std::vector<std::string> words = {"--tpu", "v5e:2x2", "--steps", "2", "--", "./train"};
-  const ObserveOptions listen = parse_observe(words, "estimate");
+  const std::vector<std::string> arguments = {"--tpu", "v5e:2x2", "--steps", "2", "--", "./train"};
+  const ObserveOptions listen = parse_observe(arguments, "estimate");
   CHECK(listen.device == "tpu:v5e:2x2");
   CHECK(listen.program == std::vector<std::string>{"./train"});
-  CHECK(code_of([&] { parse_observe(words, "anatomy"); }) == "config.unknown-key");
+  CHECK(code_of([&] { parse_observe(arguments, "anatomy"); }) == "config.unknown-key");
 }
 
 }  // namespace

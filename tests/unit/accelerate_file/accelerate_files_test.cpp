@@ -14,14 +14,14 @@ namespace {
 
 LaunchConfiguration parse_files(const std::vector<std::string>& files,
                                 const config::Environment& environment = {}) {
-  std::vector<std::string> words;
+  std::vector<std::string> arguments;
   for (const std::string& file : files) {
-    words.push_back("--config_file");
-    words.push_back(file);
+    arguments.push_back("--config_file");
+    arguments.push_back(file);
   }
-  if (files.size() > 1) words = {"--config_file", files[0] + "," + files[1]};
-  words.push_back("program");
-  return parse_launch(words, environment);
+  if (files.size() > 1) arguments = {"--config_file", files[0] + "," + files[1]};
+  arguments.push_back("program");
+  return parse_launch(arguments, environment);
 }
 
 struct InvalidFile {

@@ -20,9 +20,9 @@ LaunchConfiguration parse_file(const std::string& name, const std::string& text)
   return parse_launch({"--config_file", file.path(), "program"}, {});
 }
 
-ConfigCommand command(const std::vector<std::string>& words,
+ConfigCommand command(const std::vector<std::string>& arguments,
                       const config::Environment& environment) {
-  return parse_config(words, environment);
+  return parse_config(arguments, environment);
 }
 
 std::string update_file(const std::string& text, const std::string& name = "old.yaml") {
@@ -239,9 +239,9 @@ TEST_CASE("config command: it writes the named file, and invalid arguments are r
   CHECK(command({"default"}, {{"HASTEN_CONFIG_FILE", "b.yaml,c.yaml"}}).path == "b.yaml");
   CHECK(command({"update", "--config_file", "a.yaml"}, home).action == ConfigAction::update);
   CHECK(command({"update", "-h"}, home).help);
-  const auto code = [&](const std::vector<std::string>& words,
+  const auto code = [&](const std::vector<std::string>& arguments,
                         const config::Environment& environment) {
-    return test::error_of([&] { command(words, environment); }).code;
+    return test::error_of([&] { command(arguments, environment); }).code;
   };
   CHECK(code({"update"}, home) == "config.missing");
   CHECK(code({"default"}, {}) == "config.missing");

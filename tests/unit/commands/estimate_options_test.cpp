@@ -9,8 +9,8 @@ using namespace hasten::test;
 
 namespace {
 
-EstimateConfiguration parse_words(const std::vector<std::string>& words) {
-  return parse_estimate(words, {});
+EstimateConfiguration parse_arguments(const std::vector<std::string>& arguments) {
+  return parse_estimate(arguments, {});
 }
 
 }  // namespace
@@ -23,33 +23,33 @@ TEST_CASE("estimate options: a flag without a value does not consume the model a
       {"--no_dataloader_pin_memory", "bert-base", "--bf16"},
       {"--disable_tqdm", "none", "bert-base", "--bf16"},
       {"--seed", "7", "bert-base", "--bf16"}};
-  for (const std::vector<std::string>& words : lines) {
-    CAPTURE(words[0]);
-    CAPTURE(words[1]);
-    const EstimateConfiguration run = parse_words(words);
+  for (const std::vector<std::string>& arguments : lines) {
+    CAPTURE(arguments[0]);
+    CAPTURE(arguments[1]);
+    const EstimateConfiguration run = parse_arguments(arguments);
     CHECK(run.train.options.model == "bert-base");
     CHECK(run.train.arguments.bf16);
   }
 }
 
 TEST_CASE("estimate options: short names stand for options of hasten train") {
-  const EstimateConfiguration run = parse_words(
+  const EstimateConfiguration run = parse_arguments(
       {"bert-base", "--batch=4", "--seq", "64", "--optim", "adamw", "--precision", "bf16"});
   CHECK(run.train.arguments.per_device_train_batch_size == 4);
   CHECK(run.train.options.dummy_length == 64);
   CHECK(run.train.options.max_length == 64);
   CHECK(run.train.arguments.optim == OptimizerName::adamw_torch_fused);
   CHECK(run.train.arguments.bf16);
-  CHECK(parse_words({"bert-base", "--optim=sgd"}).train.arguments.optim == OptimizerName::sgd);
-  CHECK_FALSE(parse_words({"bert-base", "--precision=no"}).train.arguments.bf16);
+  CHECK(parse_arguments({"bert-base", "--optim=sgd"}).train.arguments.optim == OptimizerName::sgd);
+  CHECK_FALSE(parse_arguments({"bert-base", "--precision=no"}).train.arguments.bf16);
   // If an option is given under its short and its long name, the last one counts.
-  const Words last = {"bert-base", "--batch=4", "--per_device_train_batch_size=8"};
-  CHECK(parse_words(last).train.arguments.per_device_train_batch_size == 8);
+  const Texts last = {"bert-base", "--batch=4", "--per_device_train_batch_size=8"};
+  CHECK(parse_arguments(last).train.arguments.per_device_train_batch_size == 8);
 }
 
 TEST_CASE("estimate options: a wrong value is reported under the name that was used") {
   const auto error = [](const char* flag) {
-    return error_of([&] { parse_words({"bert-base", flag}); }).text;
+    return error_of([&] { parse_arguments({"bert-base", flag}); }).text;
   };
   CHECK(error("--batch=0") == "--batch: got '0', expected a whole number of at least 1");
   CHECK(error("--precision=fp8") == "--precision: got 'fp8', expected one of fp32, bf16, fp16");
@@ -59,11 +59,11 @@ TEST_CASE("estimate options: a wrong value is reported under the name that was u
 }
 
 TEST_CASE("estimate options: a measurement runs on the CPU or on this machine's GPU") {
-  const auto code = [](const std::vector<std::string>& words) {
-    return error_of([&] { (void)parse_words(words); }).code;
+  const auto code = [](const std::vector<std::string>& arguments) {
+    return error_of([&] { (void)parse_arguments(arguments); }).code;
   };
-  CHECK(parse_words({"bert-base", "--measure"}).device == "cpu");
-  CHECK(parse_words({"bert-base", "--measure", "--device", "cuda"}).device == "cuda");
+  CHECK(parse_arguments({"bert-base", "--measure"}).device == "cpu");
+  CHECK(parse_arguments({"bert-base", "--measure", "--device", "cuda"}).device == "cuda");
   CHECK(code({"bert-base", "--device", "cuda"}) == "config.unknown-device");
   CHECK(code({"bert-base", "--measure", "--device", "cuda:h200"}) == "config.contradiction");
   CHECK(code({"bert-base", "--measure", "--device", "cuda", "--what_if"}) ==
@@ -74,7 +74,7 @@ TEST_CASE("estimate options: a measurement runs on the CPU or on this machine's 
 
 TEST_CASE("estimate options: an estimate for a TPU has no timeline and no memory snapshot") {
   const auto code = [](const char* device, const char* file) {
-    return error_of([&] { (void)parse_words({"bert-base", device, "--output", file}); }).code;
+    return error_of([&] { (void)parse_arguments({"bert-base", device, "--output", file}); }).code;
   };
   for (const char* const file : {"a.trace.json", "a.pickle"}) {
     CHECK(code("--tpu=v5e:2x2", file) == "config.contradiction");

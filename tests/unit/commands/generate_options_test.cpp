@@ -9,20 +9,20 @@ using namespace hasten::test;
 
 namespace {
 
-std::optional<EarlyStoppingWord> early_stopping(const std::string& word) {
-  return parse_generate({"--model", "gpt2", "--prompt", "x", "--early_stopping", word})
+std::optional<EarlyStoppingChoice> early_stopping(const std::string& name) {
+  return parse_generate({"--model", "gpt2", "--prompt", "x", "--early_stopping", name})
       .early_stopping;
 }
 
 }  // namespace
 
-TEST_CASE("generate options: early_stopping takes the words of Python and no others") {
+TEST_CASE("generate options: early_stopping takes the names of Python and no others") {
   CHECK(parse_generate({"--model", "gpt2", "--prompt", "x"}).early_stopping == std::nullopt);
-  for (const char* const word : {"true", "True", "yes", "1"})
-    CHECK(early_stopping(word) == EarlyStoppingWord::yes);
-  for (const char* const word : {"false", "False", "no", "0"})
-    CHECK(early_stopping(word) == EarlyStoppingWord::no);
-  CHECK(early_stopping("never") == EarlyStoppingWord::never);
+  for (const char* const name : {"true", "True", "yes", "1"})
+    CHECK(early_stopping(name) == EarlyStoppingChoice::yes);
+  for (const char* const name : {"false", "False", "no", "0"})
+    CHECK(early_stopping(name) == EarlyStoppingChoice::no);
+  CHECK(early_stopping("never") == EarlyStoppingChoice::never);
   const auto caught = error_of([] { early_stopping("always"); });
   CHECK(caught.code == "config.bad-value");
   CHECK(

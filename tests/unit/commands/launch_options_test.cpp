@@ -17,16 +17,16 @@ using namespace hasten;
 
 namespace {
 
-LaunchConfiguration parse_words(const std::vector<std::string>& words,
-                                const config::Environment& environment = {}) {
-  return parse_launch(words, environment);
+LaunchConfiguration parse_arguments(const std::vector<std::string>& arguments,
+                                    const config::Environment& environment = {}) {
+  return parse_launch(arguments, environment);
 }
 
 // Returns the message of the ConfigError, or an empty string if none was thrown.
-std::string refusal(const std::vector<std::string>& words,
+std::string refusal(const std::vector<std::string>& arguments,
                     const config::Environment& environment = {}) {
   try {
-    parse_words(words, environment);
+    parse_arguments(arguments, environment);
   } catch (const ConfigError& error) {
     CHECK(error.exit_code() == 2);
     return error.what();
@@ -50,44 +50,44 @@ std::vector<std::string> invalid_values(const config::Option& option) {
   }
 }
 
-std::string upper(std::string word) {
-  for (char& character : word) character = static_cast<char>(std::toupper(character));
-  return word;
+std::string upper(std::string name) {
+  for (char& character : name) character = static_cast<char>(std::toupper(character));
+  return name;
 }
 
 std::string misspelt(const std::string& name) { return name.substr(0, name.size() - 1) + "zq"; }
 
 }  // namespace
 
-TEST_CASE("launch options: the program begins at the first word that belongs to no option") {
+TEST_CASE("launch options: the program begins at the first argument that belongs to no option") {
   const auto run =
-      parse_words({"-n", "4", "--quiet", "--log_dir=logs", "./train", "-n", "7", "--x"});
+      parse_arguments({"-n", "4", "--quiet", "--log_dir=logs", "./train", "-n", "7", "--x"});
   CHECK(run.options.num_processes == 4);
   CHECK(run.options.quiet);
   CHECK(run.options.log_dir == "logs");
   CHECK(run.program == std::vector<std::string>{"./train", "-n", "7", "--x"});
   for (const char* no : {"false", "no", "off", "0", "N"}) {
-    const auto run = parse_words({"--quiet", no, "p"});
+    const auto run = parse_arguments({"--quiet", no, "p"});
     CHECK(run.program == std::vector<std::string>{"p"});
     CHECK_FALSE(run.options.quiet);
   }
-  CHECK(parse_words({"--encrypt", "none", "p"}).program == std::vector<std::string>{"p"});
-  CHECK(parse_words({"-n", "2", "--", "-odd-name"}).program ==
+  CHECK(parse_arguments({"--encrypt", "none", "p"}).program == std::vector<std::string>{"p"});
+  CHECK(parse_arguments({"-n", "2", "--", "-odd-name"}).program ==
         std::vector<std::string>{"-odd-name"});
-  CHECK(parse_words({"--num-processes", "3", "p"}).options.num_processes == 3);
+  CHECK(parse_arguments({"--num-processes", "3", "p"}).options.num_processes == 3);
 }
 
 TEST_CASE("launch options: a flag overrides the environment, which overrides files") {
   const TemporaryDirectory folder;
   const std::string file = (folder.path() / "launch.yaml").string();
   write_file_atomically(file, "num_processes: 2\nmax_restarts: 5\nmixed_precision: bf16\n");
-  const auto run = parse_words({"--config_file", file, "-n", "4", "p"},
-                               {{"HASTEN_MAX_RESTARTS", "6"}, {"HASTEN_NUM_PROCESSES", "3"}});
+  const auto run = parse_arguments({"--config_file", file, "-n", "4", "p"},
+                                   {{"HASTEN_MAX_RESTARTS", "6"}, {"HASTEN_NUM_PROCESSES", "3"}});
   CHECK(run.options.num_processes == 4);
   CHECK(run.options.max_restarts == 6);
   CHECK(run.options.mixed_precision == Precision::bf16);
   // An environment variable may name the file.
-  CHECK(parse_words({"p"}, {{"HASTEN_CONFIG_FILE", file}}).options.max_restarts == 5);
+  CHECK(parse_arguments({"p"}, {{"HASTEN_CONFIG_FILE", file}}).options.max_restarts == 5);
 }
 
 TEST_CASE("launch options: an invalid name or value is named, whatever its source") {
@@ -135,11 +135,11 @@ TEST_CASE("launch options: an invalid name or value is named, whatever its sourc
 }
 
 TEST_CASE("launch options: tee and redirects accept only maps of ranks to outputs") {
-  CHECK(parse_words({"-t", "3", "--log_dir", "l", "p"}).options.tee == "3");
-  CHECK(parse_words({"-r", "0:1,3:2", "--log-dir", "l", "p"}).options.redirects == "0:1,3:2");
-  CHECK(parse_words({"--tee=0", "--redirects", "1:0", "p"}).options.tee ==
+  CHECK(parse_arguments({"-t", "3", "--log_dir", "l", "p"}).options.tee == "3");
+  CHECK(parse_arguments({"-r", "0:1,3:2", "--log-dir", "l", "p"}).options.redirects == "0:1,3:2");
+  CHECK(parse_arguments({"--tee=0", "--redirects", "1:0", "p"}).options.tee ==
         "0");  // no output is kept
-  CHECK(parse_words({"p"}, {{"HASTEN_TEE", "1"}, {"HASTEN_LOG_DIR", "l"}}).options.tee == "1");
+  CHECK(parse_arguments({"p"}, {{"HASTEN_TEE", "1"}, {"HASTEN_LOG_DIR", "l"}}).options.tee == "1");
   for (const char* option : {"--tee", "--redirects", "-t", "-r"}) {
     for (const char* wrong :
          {"4", "-1", "x", "3,1", "0:4", "0:", ":1", "0:1,", ",", "0:1,0:2", "1.0", "0:1:2", "-1:1",
@@ -157,30 +157,31 @@ TEST_CASE("launch options: tee and redirects accept only maps of ranks to output
 
 TEST_CASE("launch options: torchrun's names work, with dashes or underscores") {
   const auto run =
-      parse_words({"--nnodes=2", "--nproc-per-node=4", "--node-rank=1", "--master-addr", "10.0.0.1",
-                   "--master_port", "29501", "p", "--node_rank", "x"},
-                  {{"HASTEN_JOB_TOKEN", "0123456789abcdef0123456789abcdef"}});
+      parse_arguments({"--nnodes=2", "--nproc-per-node=4", "--node-rank=1", "--master-addr",
+                       "10.0.0.1", "--master_port", "29501", "p", "--node_rank", "x"},
+                      {{"HASTEN_JOB_TOKEN", "0123456789abcdef0123456789abcdef"}});
   CHECK(run.machines.rank == 1);
   CHECK(run.machines.host == "10.0.0.1");
   CHECK(run.machines.port == 29501);
   CHECK(run.options.nproc_per_node == 4);
   CHECK(run.program == std::vector<std::string>{"p", "--node_rank", "x"});
   CHECK(run.notices.empty());
-  const auto elastic = parse_words({"--nnodes", "1:2", "--rdzv-endpoint", "h:1", "--rdzv-backend",
-                                    "c10d", "--rdzv-id", "7", "--max-restarts", "3", "p"},
-                                   {{"HASTEN_JOB_TOKEN", "0123456789abcdef0123456789abcdef"}});
+  const auto elastic =
+      parse_arguments({"--nnodes", "1:2", "--rdzv-endpoint", "h:1", "--rdzv-backend", "c10d",
+                       "--rdzv-id", "7", "--max-restarts", "3", "p"},
+                      {{"HASTEN_JOB_TOKEN", "0123456789abcdef0123456789abcdef"}});
   CHECK(elastic.machines.port == 1);
   CHECK(elastic.options.rdzv_id == "7");
   CHECK(elastic.options.max_restarts == 3);
-  CHECK(!parse_words({"--standalone", "--nproc-per-node", "2", "p"}).machines.has_several());
+  CHECK(!parse_arguments({"--standalone", "--nproc-per-node", "2", "p"}).machines.has_several());
   CHECK(refusal({"--standalone", "--nnodes", "2", "p"}).find("standalone with 2 machines") == 0);
   CHECK(refusal({"--standalone", "--nnodes", "1:3", "p"}).find("standalone with 3 machines") == 0);
   CHECK(refusal({"--node-rank", "x", "p"}).find("--machine_rank: got 'x'") == 0);
 }
 
 TEST_CASE("launch options: nproc_per_node accepts gpu, cpu and auto") {
-  const auto count = [](const char* word) {
-    return parse_words({"--nproc_per_node", word, "p"}).options.nproc_per_node.value_or(0);
+  const auto count = [](const char* kind) {
+    return parse_arguments({"--nproc_per_node", kind, "p"}).options.nproc_per_node.value_or(0);
   };
   CHECK(count("cpu") >= 1);
   const std::size_t gpus = config::installed_gpus().size();
@@ -204,7 +205,7 @@ TEST_CASE("launch options: Kubeflow's variables are weaker than hasten's, strong
     environment[name] = value;
     return environment;
   };
-  const auto run = parse_words({"p"}, fixed);
+  const auto run = parse_arguments({"p"}, fixed);
   CHECK(run.machines.max_count == 2);
   CHECK(run.machines.rank == 1);
   CHECK(run.machines.host == "h");
@@ -215,32 +216,33 @@ TEST_CASE("launch options: Kubeflow's variables are weaker than hasten's, strong
   for (const auto& value : run.values) {
     if (value.name == "machine_rank") CHECK(config::to_text(value.origin) == "PET_NODE_RANK");
   }
-  const auto elastic = parse_words({"p"}, {{"HASTEN_JOB_TOKEN", token},
-                                           {"PET_NNODES", "1:4"},
-                                           {"PET_RDZV_ENDPOINT", "train-0:23456"},
-                                           {"PET_RDZV_BACKEND", "c10d"},
-                                           {"PET_RDZV_ID", "train"},
-                                           {"PET_NPROC_PER_NODE", "auto"}});
+  const auto elastic = parse_arguments({"p"}, {{"HASTEN_JOB_TOKEN", token},
+                                               {"PET_NNODES", "1:4"},
+                                               {"PET_RDZV_ENDPOINT", "train-0:23456"},
+                                               {"PET_RDZV_BACKEND", "c10d"},
+                                               {"PET_RDZV_ID", "train"},
+                                               {"PET_NPROC_PER_NODE", "auto"}});
   CHECK(elastic.machines.min_count == 1);
   CHECK(elastic.machines.port == 23456);
   CHECK(elastic.options.nproc_per_node.value_or(0) >= 1);
   // Stronger sources override a value, under the same name or a different one.
-  CHECK(parse_words({"p"}, with(fixed, "HASTEN_MAX_RESTARTS", "7")).options.max_restarts == 7);
-  CHECK(parse_words({"--num_machines", "3", "p"}, fixed).machines.max_count == 3);
-  CHECK(parse_words({"--rdzv_endpoint", "g:1", "p"}, fixed).machines.host == "g");
-  const auto other_port = parse_words({"--main_process_port", "7", "p"}, fixed);
+  CHECK(parse_arguments({"p"}, with(fixed, "HASTEN_MAX_RESTARTS", "7")).options.max_restarts == 7);
+  CHECK(parse_arguments({"--num_machines", "3", "p"}, fixed).machines.max_count == 3);
+  CHECK(parse_arguments({"--rdzv_endpoint", "g:1", "p"}, fixed).machines.host == "g");
+  const auto other_port = parse_arguments({"--main_process_port", "7", "p"}, fixed);
   CHECK(other_port.machines.host == "h");
   CHECK(other_port.machines.port == 7);
-  CHECK(parse_words({"--main_process_ip", "g", "p"}, with(fixed, "PET_RDZV_ENDPOINT", "h:29501"))
-            .machines.host == "g");
-  CHECK(parse_words({"-n", "6", "p"}, fixed).options.num_processes == 6);
-  CHECK_FALSE(parse_words({"-n", "6", "p"}, fixed).options.nproc_per_node.has_value());
+  CHECK(
+      parse_arguments({"--main_process_ip", "g", "p"}, with(fixed, "PET_RDZV_ENDPOINT", "h:29501"))
+          .machines.host == "g");
+  CHECK(parse_arguments({"-n", "6", "p"}, fixed).options.num_processes == 6);
+  CHECK_FALSE(parse_arguments({"-n", "6", "p"}, fixed).options.nproc_per_node.has_value());
   // A configuration file is a weaker source and overrides nothing.
   const TemporaryDirectory folder;
   const std::string file = (folder.path() / "launch.yaml").string();
   write_file_atomically(file,
                         "num_machines: 1\nnum_processes: 1\nmachine_rank: 0\nmax_restarts: 9\n");
-  const auto over = parse_words({"--config_file", file, "p"}, fixed);
+  const auto over = parse_arguments({"--config_file", file, "p"}, fixed);
   CHECK(over.machines.max_count == 2);
   CHECK(over.machines.rank == 1);
   CHECK(over.options.max_restarts == 3);
@@ -277,40 +279,40 @@ TEST_CASE("launch options: a stronger source overrides a different name of the s
   // A flag or a variable overrides a file.
   const std::string single =
       write("single.yaml", "num_machines: 1\nnum_processes: 1\nmachine_rank: 0\n");
-  const auto run = parse_words({"--config_file", single, "--nproc_per_node", "4", "p"});
+  const auto run = parse_arguments({"--config_file", single, "--nproc_per_node", "4", "p"});
   CHECK(run.options.nproc_per_node == 4);
   CHECK_FALSE(run.options.num_processes.has_value());
-  const auto elastic = parse_words({"--config_file", single, "--nnodes", "2:4", "--rdzv_endpoint",
-                                    "g:1", "--nproc_per_node", "8", "p"},
-                                   token);
+  const auto elastic = parse_arguments({"--config_file", single, "--nnodes", "2:4",
+                                        "--rdzv_endpoint", "g:1", "--nproc_per_node", "8", "p"},
+                                       token);
   CHECK(elastic.machines.max_count == 4);
   CHECK_FALSE(elastic.options.num_machines.has_value());
-  CHECK(parse_words({"--config_file", single, "p"}, {{"HASTEN_NPROC_PER_NODE", "4"}})
+  CHECK(parse_arguments({"--config_file", single, "p"}, {{"HASTEN_NPROC_PER_NODE", "4"}})
             .options.nproc_per_node == 4);
   const std::string several =
       write("several.yaml", "num_machines: 2\nmachine_rank: 1\nmain_process_ip: h\n");
-  CHECK(
-      parse_words({"--config_file", several, "--rdzv_endpoint", "g:1", "p"}, token).machines.host ==
-      "g");
+  CHECK(parse_arguments({"--config_file", several, "--rdzv_endpoint", "g:1", "p"}, token)
+            .machines.host == "g");
   const auto other_port =
-      parse_words({"--config_file", several, "p"}, with("PET_MASTER_PORT", "7"));
+      parse_arguments({"--config_file", several, "p"}, with("PET_MASTER_PORT", "7"));
   CHECK(other_port.machines.host == "h");
   CHECK(other_port.machines.port == 7);
   // A port replaces that of a weaker endpoint, and leaves its address.
   for (const char* const endpoint : {"h:29400", "[::1]:29400", "h"}) {
     CAPTURE(endpoint);
-    const auto moved =
-        parse_words({"--main_process_port", "7", "p"}, {{"PET_NNODES", "2"},
-                                                        {"PET_RDZV_ENDPOINT", endpoint},
-                                                        {"HASTEN_JOB_TOKEN", "0123456789abcdef"}});
+    const auto moved = parse_arguments({"--main_process_port", "7", "p"},
+                                       {{"PET_NNODES", "2"},
+                                        {"PET_RDZV_ENDPOINT", endpoint},
+                                        {"HASTEN_JOB_TOKEN", "0123456789abcdef"}});
     CHECK(moved.machines.host == (endpoint[0] == '[' ? "::1" : "h"));
     CHECK(moved.machines.port == 7);
   }
   // A flag overrides a variable, and a later file an earlier one.
-  CHECK(parse_words({"--nproc_per_node", "4", "p"}, {{"HASTEN_NUM_PROCESSES", "1"}})
+  CHECK(parse_arguments({"--nproc_per_node", "4", "p"}, {{"HASTEN_NUM_PROCESSES", "1"}})
             .options.nproc_per_node == 4);
   const std::string later = write("later.yaml", "nnodes: '1'\nmachine_rank: 0\n");
-  CHECK_FALSE(parse_words({"--config_file", several + "," + later, "p"}).machines.has_several());
+  CHECK_FALSE(
+      parse_arguments({"--config_file", several + "," + later, "p"}).machines.has_several());
   // Within one source, names that contradict each other are an error.
   CHECK(refusal({"--num_machines", "2", "--nnodes", "3", "--rdzv_endpoint", "g:1", "p"}, token)
             .find("num_machines is 2, but nnodes is 3") == 0);
@@ -329,10 +331,11 @@ TEST_CASE("launch options: a file's machine_rank does not count if ranks are ass
   const std::string file = (folder.path() / "launch.yaml").string();
   // These are keys of each file that Accelerate writes for a single machine.
   write_file_atomically(file, "num_machines: 1\nmachine_rank: 0\nrdzv_backend: static\n");
-  const auto rank_of = [&](std::vector<std::string> words, const config::Environment& environment) {
-    words.insert(words.begin(), {"--config_file", file});
-    words.emplace_back("p");
-    return parse_words(words, environment).machines.rank;
+  const auto rank_of = [&](std::vector<std::string> arguments,
+                           const config::Environment& environment) {
+    arguments.insert(arguments.begin(), {"--config_file", file});
+    arguments.emplace_back("p");
+    return parse_arguments(arguments, environment).machines.rank;
   };
   const std::vector<std::string> endpoint = {"--num_machines", "2", "--rdzv_endpoint", "g:1"};
   CHECK(rank_of(endpoint, plain) == -1);

@@ -22,8 +22,8 @@ TEST_CASE("lora options: every field of LoraOptions is set, and the task determi
   CHECK(lora.r == 4);
   CHECK(lora.alpha == 32);
   CHECK(lora.dropout == 0.25);
-  CHECK(lora.target_modules == Words{"query", "key"});
-  CHECK(lora.modules_to_save == Words{"pooler"});
+  CHECK(lora.target_modules == Texts{"query", "key"});
+  CHECK(lora.modules_to_save == Texts{"pooler"});
   CHECK(lora.bias == LoraBias::lora_only);
   CHECK(lora.use_rslora);
   CHECK(lora.task_type == "SEQ_CLS");
@@ -34,22 +34,22 @@ TEST_CASE("lora options: every field of LoraOptions is set, and the task determi
 }
 
 TEST_CASE("lora options: wrong values and contradictions are refused") {
-  const auto refused = [](const Words& words) {
-    return error_of([&] { parse_with_model(words); });
+  const auto refused = [](const Texts& arguments) {
+    return error_of([&] { parse_with_model(arguments); });
   };
   CHECK(refused({"--lora_r", "-1"}).code == "config.out-of-range");
   CHECK(refused({"--lora_r", "8", "--lora_dropout", "1"}).code == "config.out-of-range");
   CHECK(refused({"--lora_r", "eight"}).code == "config.bad-value");
   CHECK(refused({"--lora_r", "8", "--lora_bias", "some"}).code == "config.bad-value");
   CHECK(refused({"--lora_r", "8", "--lora_adapter", "folder"}).code == "config.contradiction");
-  for (const Words& words : std::vector<Words>{{"--lora_alpha", "16"},
-                                               {"--lora_dropout", "0.1"},
-                                               {"--lora_target_modules", "query"},
-                                               {"--lora_modules_to_save", "pooler"},
-                                               {"--lora_bias", "all"},
-                                               {"--use_rslora"}}) {
-    CAPTURE(words.front());
-    const CaughtError error = refused(words);
+  for (const Texts& arguments : std::vector<Texts>{{"--lora_alpha", "16"},
+                                                   {"--lora_dropout", "0.1"},
+                                                   {"--lora_target_modules", "query"},
+                                                   {"--lora_modules_to_save", "pooler"},
+                                                   {"--lora_bias", "all"},
+                                                   {"--use_rslora"}}) {
+    CAPTURE(arguments.front());
+    const CaughtError error = refused(arguments);
     CHECK(error.code == "config.contradiction");
     CHECK_MESSAGE(contains(error.text, "lora_r is 0, so there is no adapter"), error.text);
   }

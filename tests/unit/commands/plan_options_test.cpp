@@ -41,19 +41,19 @@ TEST_CASE("plan options: a GPU's memory is the limit unless another is named") {
 }
 
 TEST_CASE("plan options: options without a meaning for a plan are refused") {
-  const auto refused = [](Words words) {
-    words.insert(words.begin(), {"bert-base", "--memory", "4GiB"});
-    return error_of([&] { parse_plan(words, {}); });
+  const auto refused = [](Texts arguments) {
+    arguments.insert(arguments.begin(), {"bert-base", "--memory", "4GiB"});
+    return error_of([&] { parse_plan(arguments, {}); });
   };
-  for (const Words& words : std::vector<Words>{{"--measure"},
-                                               {"--html", "page.html"},
-                                               {"--output", "report.json"},
-                                               {"--steps", "1"},
-                                               {"--mode", "inference"},
-                                               {"--mode", "generate"},
-                                               {"--tpu", "v5e:2x2"}}) {
-    CAPTURE(words.front());
-    const CaughtError error = refused(words);
+  for (const Texts& arguments : std::vector<Texts>{{"--measure"},
+                                                   {"--html", "page.html"},
+                                                   {"--output", "report.json"},
+                                                   {"--steps", "1"},
+                                                   {"--mode", "inference"},
+                                                   {"--mode", "generate"},
+                                                   {"--tpu", "v5e:2x2"}}) {
+    CAPTURE(arguments.front());
+    const CaughtError error = refused(arguments);
     CHECK(error.code == "config.contradiction");
     CHECK_MESSAGE(contains(error.text, "has no meaning for hasten plan"), error.text);
   }
@@ -82,13 +82,13 @@ TEST_CASE("plan options: what_if needs no limit and no choice of techniques") {
   CHECK(parse_plan({"--what_if", "bert-base", "--tpu", "v5e:2x2"}, {}).memory_bytes == 0);
   CHECK(parse_plan({"--what_if", "gpt2", "--mode", "generate"}, {}).step.mode ==
         EstimateMode::generation);
-  for (const Words& words : std::vector<Words>{{"--use", "bf16"},
-                                               {"--avoid", "bf16"},
-                                               {"--exactness", "exact"},
-                                               {"--keep_effective_batch"}}) {
-    CAPTURE(words.front());
-    Words all = {"--what_if", "bert-base"};
-    all.insert(all.end(), words.begin(), words.end());
+  for (const Texts& arguments : std::vector<Texts>{{"--use", "bf16"},
+                                                   {"--avoid", "bf16"},
+                                                   {"--exactness", "exact"},
+                                                   {"--keep_effective_batch"}}) {
+    CAPTURE(arguments.front());
+    Texts all = {"--what_if", "bert-base"};
+    all.insert(all.end(), arguments.begin(), arguments.end());
     CHECK(error_of([&] { parse_plan(all, {}); }).code == "config.contradiction");
   }
 }
@@ -107,8 +107,8 @@ TEST_CASE("plan options: a program comes after two dashes, and has arguments of 
   CHECK(parse_plan({"--help", "--", "./train"}, {}).step.help);
   CHECK_FALSE(parse_plan({"--memory", "1GiB", "--", "./train", "--techniques"}, {}).techniques);
   CHECK(parse_plan({"--techniques"}, {}).techniques);
-  const auto code = [](const Words& words) {
-    return error_of([&] { parse_plan(words, {}); }).code;
+  const auto code = [](const Texts& arguments) {
+    return error_of([&] { parse_plan(arguments, {}); }).code;
   };
   CHECK(code({"--memory", "1GiB", "--"}) == "config.missing");
   CHECK(code({"--", "./train"}) == "config.missing");

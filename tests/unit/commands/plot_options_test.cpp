@@ -7,13 +7,13 @@
 namespace plot_options_test {
 
 using namespace hasten;
-using Words = std::vector<std::string>;
+using Texts = std::vector<std::string>;
 
 TEST_CASE("hasten plot: runs come before the options") {
   const PlotCommand run = parse_plot({"out", "b/metrics.csv", "--smoothing", "0.6", "--log_scale",
                                       "--curves", "train/loss", "eval/loss", "--output=a.html"});
-  CHECK(run.runs == Words{"out", "b/metrics.csv"});
-  CHECK(run.curves == Words{"train/loss", "eval/loss"});
+  CHECK(run.runs == Texts{"out", "b/metrics.csv"});
+  CHECK(run.curves == Texts{"train/loss", "eval/loss"});
   CHECK(run.output == "a.html");
   CHECK(run.smoothing == 0.6);
   CHECK(run.log_scale);

@@ -34,13 +34,13 @@ TEST_CASE("train options: a run trains unless only evaluation or prediction is r
 TEST_CASE("train options: options that an export has fixed cannot be changed") {
   CHECK(is_exported_model("folder/Model.PT2"));
   CHECK_FALSE(is_exported_model("model.pt2/config.json"));
-  const Words words = {"--model", "model.pt2", "--data", "rows.jsonl"};
-  CHECK(parse(words).options.model == "model.pt2");
+  const Texts arguments = {"--model", "model.pt2", "--data", "rows.jsonl"};
+  CHECK(parse(arguments).options.model == "model.pt2");
   for (const auto& [option, value] :
        {std::pair{"--num_labels", "3"}, std::pair{"--hidden_dropout", "0"},
         std::pair{"--attention_dropout", "0"}, std::pair{"--weights_dtype", "bfloat16"}}) {
     CAPTURE(option);
-    Words more = words;
+    Texts more = arguments;
     more.insert(more.end(), {option, value});
     const std::string expected = std::string(option).substr(2) + " cannot change an exported model";
     CHECK(contains(error_of([&] { parse(more); }).text, expected));
@@ -80,12 +80,12 @@ TEST_CASE("train options: one file holds options of both kinds") {
   const auto run = parse({"--config_file", file.path()});
   CHECK(run.options.dummy_rows == 64);
   CHECK(run.arguments.max_steps == 2);
-  CHECK(run.options.config_file == Words{file.path()});
+  CHECK(run.options.config_file == Texts{file.path()});
 }
 
 TEST_CASE("train options: the error for a missing file names it") {
-  const auto caught = [](Words words) {
-    return error_of([&] { check_files(parse(words).options); });
+  const auto caught = [](Texts arguments) {
+    return error_of([&] { check_files(parse(arguments).options); });
   };
   CHECK(caught({"--model", "bert-base", "--data", "dummy"}).code == "no error");
   CHECK(caught({"--model", "bert-bse", "--data", "dummy"}).text ==

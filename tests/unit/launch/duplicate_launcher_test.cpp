@@ -15,8 +15,10 @@ using namespace hasten;
 
 namespace {
 
-std::string code(const std::vector<std::string>& words, const config::Environment& environment) {
-  const auto run = parse_launch(words, {{"HASTEN_JOB_TOKEN", "0123456789abcdef0123456789abcdef"}});
+std::string code(const std::vector<std::string>& arguments,
+                 const config::Environment& environment) {
+  const auto run =
+      parse_launch(arguments, {{"HASTEN_JOB_TOKEN", "0123456789abcdef0123456789abcdef"}});
   return code_of([&] { check_not_duplicate_launcher(run, environment); });
 }
 

@@ -66,15 +66,15 @@ config::Environment environment_of(const Manifest& manifest, int index) {
 }  // namespace
 
 TEST_CASE("examples: slurm.sbatch equals the output of hasten launch --slurm") {
-  const std::vector<std::string> words = {"--slurm",  "--num_machines",
-                                          "4",        "--num_processes",
-                                          "16",       "--slurm_time",
-                                          "12:00:00", "--slurm_gpus_per_node",
-                                          "4",        "--slurm_cpus_per_task",
-                                          "32",       "--mixed_precision",
-                                          "bf16",     "./train",
-                                          "--epochs", "3"};
-  const auto run = parse_launch(words, {});
+  const std::vector<std::string> arguments = {"--slurm",  "--num_machines",
+                                              "4",        "--num_processes",
+                                              "16",       "--slurm_time",
+                                              "12:00:00", "--slurm_gpus_per_node",
+                                              "4",        "--slurm_cpus_per_task",
+                                              "32",       "--mixed_precision",
+                                              "bf16",     "./train",
+                                              "--epochs", "3"};
+  const auto run = parse_launch(arguments, {});
   CHECK(to_text(slurm_script(run, "hasten")) == read_file(kFolder + "slurm.sbatch"));
 }
 
@@ -102,17 +102,17 @@ TEST_CASE("examples: kubernetes_launch.yaml starts launchers that find each othe
   const int machines = manifest.spec["completions"].as<int>();
   for (int index = 0; index < machines; ++index) {
     const config::Environment environment = environment_of(manifest, index);
-    std::vector<std::string> words;
+    std::vector<std::string> arguments;
     for (const YAML::Node& node : manifest.container["command"]) {
-      auto word = node.as<std::string>();
+      auto argument = node.as<std::string>();
       // Kubernetes substitutes variables of the container.
-      if (word == "$(JOB_COMPLETION_INDEX)") word = environment.at("JOB_COMPLETION_INDEX");
-      words.push_back(word);
+      if (argument == "$(JOB_COMPLETION_INDEX)") argument = environment.at("JOB_COMPLETION_INDEX");
+      arguments.push_back(argument);
     }
-    REQUIRE(words.size() > 2);
-    CHECK(words[0] == "hasten");
-    CHECK(words[1] == "launch");
-    const auto run = parse_launch({words.begin() + 2, words.end()}, environment);
+    REQUIRE(arguments.size() > 2);
+    CHECK(arguments[0] == "hasten");
+    CHECK(arguments[1] == "launch");
+    const auto run = parse_launch({arguments.begin() + 2, arguments.end()}, environment);
     CHECK(run.machines.max_count == machines);
     CHECK(run.machines.min_count == machines);
     CHECK(run.machines.rank == index);

@@ -28,10 +28,10 @@ pid_t start_waiting_process(const std::string& variable) {
   std::string name = variable;
   char* const environment[] = {name.data(), nullptr};
   char program[] = "/bin/sleep", seconds[] = "60";
-  char* const words[] = {program, seconds, nullptr};
+  char* const arguments[] = {program, seconds, nullptr};
   const pid_t process = fork();
   if (process == 0) {
-    execve(program, words, environment);
+    execve(program, arguments, environment);
     _exit(127);
   }
   while (environment_of(process).find(variable) == std::string::npos) usleep(1000);

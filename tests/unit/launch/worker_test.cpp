@@ -18,11 +18,12 @@ using namespace hasten;
 namespace {
 
 // Parses "RANK=1 WORLD_SIZE=2"; no value here has a space.
-config::Environment environment_of(const std::string& words) {
+config::Environment environment_of(const std::string& assignments) {
   config::Environment environment;
-  for (const std::string& word : split(words, ' ')) {
-    const auto equals = word.find('=');
-    if (equals != std::string::npos) environment[word.substr(0, equals)] = word.substr(equals + 1);
+  for (const std::string& assignment : split(assignments, ' ')) {
+    const auto equals = assignment.find('=');
+    if (equals != std::string::npos)
+      environment[assignment.substr(0, equals)] = assignment.substr(equals + 1);
   }
   return environment;
 }
@@ -36,9 +37,9 @@ std::string text_of(const Worker& worker) {
   return text;
 }
 
-std::string refusal(const std::string& words) {
+std::string refusal(const std::string& assignments) {
   try {
-    return text_of(worker_of(environment_of(words)));
+    return text_of(worker_of(environment_of(assignments)));
   } catch (const ConfigError& error) {
     CHECK(error.code() == "launch.environment");
     return error.what();
@@ -71,8 +72,9 @@ const std::string kBatch =
     "SLURM_JOB_NODELIST=gpu[1-2] SLURM_TASKS_PER_NODE=2(x2) ";
 
 // Returns the same variables with one of them changed or removed.
-std::string with(const std::string& words, const std::string& name, const std::string& value) {
-  config::Environment environment = environment_of(words);
+std::string with(const std::string& assignments, const std::string& name,
+                 const std::string& value) {
+  config::Environment environment = environment_of(assignments);
   environment[name] = value;
   std::string text;
   for (const auto& [key, entry] : environment) text += str(key, "=", entry, " ");
@@ -312,8 +314,8 @@ TEST_CASE("worker: attempts, jobs, the address and the port come from the right 
 }
 
 TEST_CASE("worker: a job of Slurm keeps its name and counts how often Slurm has started it") {
-  const auto restarts = [](const std::string& words) {
-    const config::Environment environment = environment_of(words);
+  const auto restarts = [](const std::string& assignments) {
+    const config::Environment environment = environment_of(assignments);
     return slurm_restarts(Variables(environment));
   };
   CHECK(restarts("SLURM_JOB_ID=4711") == 0);

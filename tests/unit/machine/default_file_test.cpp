@@ -11,9 +11,9 @@ using namespace hasten;
 
 namespace {
 
-LaunchConfiguration parse_words(const std::vector<std::string>& words,
-                                const config::Environment& environment) {
-  return parse_launch(words, environment);
+LaunchConfiguration parse_arguments(const std::vector<std::string>& arguments,
+                                    const config::Environment& environment) {
+  return parse_launch(arguments, environment);
 }
 
 void put(const std::filesystem::path& file, const std::string& text) {
@@ -44,20 +44,20 @@ TEST_CASE("default file: launch reads hasten's, or else Accelerate's, and says s
   const TemporaryDirectory home;
   const config::Environment environment = {{"HOME", home.path().string()}};
   const auto cache = home.path() / ".cache";
-  CHECK(parse_words({"p"}, environment).notices.empty());
+  CHECK(parse_arguments({"p"}, environment).notices.empty());
 
   put(cache / "huggingface/accelerate/default_config.json", "{\"num_processes\": 2}");
-  const auto json = parse_words({"p"}, environment);
+  const auto json = parse_arguments({"p"}, environment);
   CHECK(json.options.num_processes == 2);
   REQUIRE(json.notices.size() == 1);
   CHECK(test::contains(json.notices[0],
                        "default_config.json is read because no configuration file is named"));
 
   put(cache / "huggingface/accelerate/default_config.yaml", "num_processes: 3\n");
-  CHECK(parse_words({"p"}, environment).options.num_processes == 3);
+  CHECK(parse_arguments({"p"}, environment).options.num_processes == 3);
 
   put(cache / "hasten/default_config.yaml", "debug: true\nnum_processes: 4\n");
-  const auto own = parse_words({"p"}, environment);
+  const auto own = parse_arguments({"p"}, environment);
   CHECK(own.options.num_processes == 4);
   bool names_source = false;
   for (const config::ResolvedValue& value : own.values) {
@@ -69,28 +69,31 @@ TEST_CASE("default file: launch reads hasten's, or else Accelerate's, and says s
 
   // An option that names another file, or that allows no file, overrides the default file.
   const test::TemporaryFile named("named.yaml", "num_processes: 5\n");
-  CHECK(parse_words({"--config_file", named.path(), "p"}, environment).options.num_processes == 5);
-  CHECK(!parse_words({"--no_config_file", "p"}, environment).options.num_processes.has_value());
+  CHECK(parse_arguments({"--config_file", named.path(), "p"}, environment).options.num_processes ==
+        5);
+  CHECK(!parse_arguments({"--no_config_file", "p"}, environment).options.num_processes.has_value());
   config::Environment with_variable = environment;
   with_variable["HASTEN_CONFIG_FILE"] = named.path();
-  CHECK(parse_words({"p"}, with_variable).options.num_processes == 5);
-  CHECK(!parse_words({"--no_config_file", "p"}, with_variable).options.num_processes.has_value());
+  CHECK(parse_arguments({"p"}, with_variable).options.num_processes == 5);
+  CHECK(
+      !parse_arguments({"--no_config_file", "p"}, with_variable).options.num_processes.has_value());
   with_variable["HASTEN_CONFIG_FILE"] = "";
   with_variable["HASTEN_NO_CONFIG_FILE"] = "1";
-  CHECK(!parse_words({"p"}, with_variable).options.num_processes.has_value());
-  CHECK(parse_words({"--no_config_file", "false", "p"}, with_variable).options.num_processes == 4);
+  CHECK(!parse_arguments({"p"}, with_variable).options.num_processes.has_value());
+  CHECK(parse_arguments({"--no_config_file", "false", "p"}, with_variable).options.num_processes ==
+        4);
 }
 
 TEST_CASE("default file: an error in it says how to run without it") {
   const TemporaryDirectory home;
   const config::Environment environment = {{"HASTEN_HOME", home.path().string()}};
   put(home.path() / "default_config.yaml", "distributed_type: FSDP\n");
-  const auto caught = test::error_of([&] { parse_words({"p"}, environment); });
+  const auto caught = test::error_of([&] { parse_arguments({"p"}, environment); });
   CHECK(caught.code == "config.not-supported");
   CHECK(test::contains(caught.text, "default_config.yaml:1"));
   CHECK(test::contains(caught.text, "--no_config_file skips it"));
   CHECK(test::error_of([&] {
-          parse_words({"--distributed_type", "MULTI_CPU", "p"}, environment);
+          parse_arguments({"--distributed_type", "MULTI_CPU", "p"}, environment);
         }).code == "no error");
 }
 

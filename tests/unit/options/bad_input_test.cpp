@@ -10,7 +10,7 @@ using namespace hasten::test;
 namespace {
 
 struct BadLine {
-  const char* words;  // after a model and dummy data, separated by blanks
+  const char* arguments;  // after a model and dummy data, separated by blanks
   const char* code;
   const char* text;  // part of the message
 };
@@ -31,7 +31,7 @@ const std::vector<BadLine> bad_lines = {
     {"--completely_different 1", "config.unknown-key", "--help lists every name"},
     {"--=1", "config.unknown-key", "unknown argument --"},
     {"--lerning_rate=1", "config.unknown-key", "unknown argument --lerning_rate. Hint"},
-    // words that are not flags
+    // arguments that are not flags
     {"train.tsv", "config.unexpected-argument", "unexpected argument 'train.tsv'"},
     {"train.yaml", "config.unexpected-argument",
      "name a configuration file with --config_file train.yaml"},
@@ -246,8 +246,8 @@ const std::vector<BadFile> bad_files = {
 TEST_CASE("bad input: the error for each invalid command line says what is wrong") {
   CHECK(bad_lines.size() + bad_files.size() >= 60);
   for (const BadLine& line : bad_lines) {
-    CAPTURE(line.words);
-    const auto caught = error_of([&] { parse_with_model(split(line.words, ' ')); });
+    CAPTURE(line.arguments);
+    const auto caught = error_of([&] { parse_with_model(split(line.arguments, ' ')); });
     CHECK(caught.code == line.code);
     CHECK_MESSAGE(contains(caught.text, line.text), caught.text);
   }

@@ -75,7 +75,7 @@ TEST_CASE("describe: a text sets the field by its type") {
   CHECK(d.sample.rate == 0.25);
   CHECK(d.sample.name == "null");
   CHECK(d.sample.colour == Colour::green);
-  CHECK(d.sample.words == Words{"a", "b", "c"});
+  CHECK(d.sample.words == Texts{"a", "b", "c"});
   CHECK(d.sample.kwargs == Kwargs{{"k", 1}});
   CHECK(d.sample.limit == 5);
   CHECK(d.sample.maybe == false);
@@ -189,8 +189,8 @@ TEST_CASE("describe: setting one option changes only that option") {
       if (!changed && option.set(std::string(text))) changed = !option.is_default();
     }
     if (!changed && !option.choices.empty()) {
-      for (const std::string& word : option.choices)
-        changed = option.set(word) && !option.is_default();
+      for (const std::string& choice : option.choices)
+        changed = option.set(choice) && !option.is_default();
     }
     // The task and the trackers have only one choice.
     if (option.choices.size() != 1) CHECK(changed);

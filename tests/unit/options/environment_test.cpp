@@ -12,7 +12,7 @@ TEST_CASE("environment: HASTEN_NAME sets the option of that name") {
       {}, {{"HASTEN_LEARNING_RATE", "3e-5"}, {"HASTEN_BF16", "1"}, {"HASTEN_LABEL_NAMES", "a,b"}});
   CHECK(run.arguments.learning_rate == 3e-5);
   CHECK(run.arguments.bf16);
-  CHECK(run.arguments.label_names == Words{"a", "b"});
+  CHECK(run.arguments.label_names == Texts{"a", "b"});
   CHECK(run.notices.empty());
 }
 
@@ -38,7 +38,7 @@ TEST_CASE("environment: a name near an option is an error, and any other name is
   const auto far = parse_with_model({}, {{"HASTEN_SOMETHING_ELSE_ALTOGETHER", "1"}});
   CHECK(
       far.notices ==
-      Words{
+      Texts{
           "environment variable HASTEN_SOMETHING_ELSE_ALTOGETHER is ignored: it is not an option"});
 }
 
@@ -51,7 +51,7 @@ TEST_CASE("environment: a variable may name a file, and flags override it") {
   CHECK(run.arguments.data_seed == 9);
 }
 
-TEST_CASE("environment: a flag accepts Accelerate's words, and any other text is an error") {
+TEST_CASE("environment: a flag accepts Accelerate's truth values, and any other text is an error") {
   const auto flag = [](const std::string& value) {
     return config::environment_flag({{"ACCELERATE_USE_CPU", value}}, "ACCELERATE_USE_CPU");
   };

@@ -9,11 +9,11 @@ using namespace hasten::test;
 
 namespace {
 TrainConfiguration with_file(const std::string& name, const std::string& content,
-                             const Words& more = {}) {
+                             const Texts& more = {}) {
   const TemporaryFile file(name, content);
-  Words words = {"--config_file", file.path()};
-  words.insert(words.end(), more.begin(), more.end());
-  return parse_with_model(words);
+  Texts arguments = {"--config_file", file.path()};
+  arguments.insert(arguments.end(), more.begin(), more.end());
+  return parse_with_model(arguments);
 }
 }  // namespace
 
@@ -23,7 +23,7 @@ TEST_CASE("file: YAML gives values of every type") {
                              "learning_rate: 3e-5\n"
                              "max_steps: 20\n"
                              "bf16: yes\n"
-                             "eval_strategy: no      # a word here, not a truth\n"
+                             "eval_strategy: no      # a name here, not a truth\n"
                              "label_names: [labels, scores]\n"
                              "report_to:\n  - none\n"
                              "output_dir: \"a b\"\n"
@@ -35,7 +35,7 @@ TEST_CASE("file: YAML gives values of every type") {
   CHECK(run.arguments.max_steps == 20);
   CHECK(run.arguments.bf16);
   CHECK(run.arguments.eval_strategy == IntervalStrategy::no);
-  CHECK(run.arguments.label_names == Words{"labels", "scores"});
+  CHECK(run.arguments.label_names == Texts{"labels", "scores"});
   CHECK(run.arguments.output_dir == "a b");
   CHECK_FALSE(run.arguments.save_total_limit.has_value());
   CHECK(run.arguments.seed == 42);
@@ -53,7 +53,7 @@ TEST_CASE("file: JSON gives values of every type") {
   CHECK(run.arguments.learning_rate == 3e-5);
   CHECK(run.arguments.max_steps == 20);
   CHECK(run.arguments.bf16);
-  CHECK(run.arguments.label_names == Words{"labels", "scores"});
+  CHECK(run.arguments.label_names == Texts{"labels", "scores"});
   CHECK(run.arguments.report_to.empty());
   CHECK(run.arguments.output_dir == "a b");
   CHECK(run.arguments.lr_scheduler_kwargs == Kwargs{{"num_cycles", 1.5}});

@@ -18,7 +18,7 @@ TEST_CASE("flags: a negative number is a value") {
   CHECK(parse_with_model({"--max_steps", "-1"}).arguments.max_steps == -1);
 }
 
-TEST_CASE("flags: a boolean needs no value, accepts a word, or is negated") {
+TEST_CASE("flags: a boolean needs no value, accepts a truth value, or is negated") {
   CHECK(parse_with_model({"--bf16"}).arguments.bf16);
   CHECK(parse_with_model({"--bf16", "true", "--seed", "1"}).arguments.bf16);
   CHECK(parse_with_model({"--bf16", "--seed", "1"}).arguments.bf16);
@@ -36,8 +36,8 @@ TEST_CASE("flags: the last of several wins") {
   CHECK_FALSE(run.arguments.bf16);
 }
 
-TEST_CASE("flags: a list accepts commas, several words, or both") {
-  const Words expected = {"a", "b", "c"};
+TEST_CASE("flags: a list accepts commas, several arguments, or both") {
+  const Texts expected = {"a", "b", "c"};
   CHECK(parse_with_model({"--label_names", "a,b,c"}).arguments.label_names == expected);
   CHECK(parse_with_model({"--label_names", "a", "b", "c", "--seed", "1"}).arguments.label_names ==
         expected);
@@ -74,7 +74,7 @@ TEST_CASE("flags: a list that keeps commas does not split its items, and repeate
   d("quiet", &Commands::quiet, "");
   config::apply_flags(table, config::read_flags(table, {"--run", "a, b", "-c", "--quiet",
                                                         "--run=d,e", "--run", "f"}));
-  CHECK(commands.run == Words{"a, b", "-c", "d,e", "f"});
+  CHECK(commands.run == Texts{"a, b", "-c", "d,e", "f"});
   CHECK(commands.quiet);
   CHECK(error_of([&] {
           config::read_flags(table, {"--run", "--quiet"});
@@ -85,7 +85,9 @@ TEST_CASE("flags: the first operand is neither a flag nor a flag's value") {
   TrainOptions options;
   config::OptionTable table;
   describe(table, options);
-  const auto index = [&](const Words& words) { return config::operand_index(table, words); };
+  const auto index = [&](const Texts& arguments) {
+    return config::operand_index(table, arguments);
+  };
   CHECK(index({}) == 0);
   CHECK(index({"./train", "--model", "x"}) == 0);
   CHECK(index({"--model", "x", "./train"}) == 2);

@@ -34,7 +34,7 @@ TEST_CASE("resolve: former names work, with a notice") {
       parse_with_model({"--warmup_ratio", "0.1", "--evaluation_strategy", "no", "--no_cuda"});
   CHECK(run.arguments.warmup_steps == 0.1);
   CHECK(run.arguments.use_cpu);
-  CHECK(run.notices == Words{"--warmup_ratio is a former name of warmup_steps",
+  CHECK(run.notices == Texts{"--warmup_ratio is a former name of warmup_steps",
                              "--no_cuda is a former name of use_cpu",
                              "--evaluation_strategy is a former name of eval_strategy"});
 }
@@ -97,7 +97,7 @@ TEST_CASE("resolve: null in a file keeps defaults that follow from other options
   CHECK(run.options.text_column == "tokens");
 }
 
-TEST_CASE("resolve: the words of Python users for a choice are accepted") {
+TEST_CASE("resolve: the values of Python users for a choice are accepted") {
   CHECK(parse_with_model({"--group_by_length", "true"}).arguments.train_sampling_strategy ==
         SamplingStrategy::group_by_length);
   CHECK(parse_with_model({"--include_num_input_tokens_seen", "True"})

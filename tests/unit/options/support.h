@@ -1,6 +1,6 @@
 // File: unit/options/support.h
-// Helpers for tests of options: a command line as a list of words, a temporary file, and the error
-// that a call throws, as a value.
+// Helpers for tests of options: a command line as a list of arguments, a temporary file, and the
+// error that a call throws, as a value.
 #pragma once
 
 #include <doctest/doctest.h>
@@ -18,17 +18,18 @@
 
 namespace hasten::test {
 
-using Words = std::vector<std::string>;
+using Texts = std::vector<std::string>;
 
-inline TrainConfiguration parse(const Words& words, const config::Environment& environment = {}) {
-  return parse_train(words, environment);
+inline TrainConfiguration parse(const Texts& arguments,
+                                const config::Environment& environment = {}) {
+  return parse_train(arguments, environment);
 }
 
-// Parses a valid command line with additional words.
-inline TrainConfiguration parse_with_model(Words words,
+// Parses a valid command line with additional arguments.
+inline TrainConfiguration parse_with_model(Texts arguments,
                                            const config::Environment& environment = {}) {
-  words.insert(words.begin(), {"--model", "bert-base", "--data", "dummy"});
-  return parse(words, environment);
+  arguments.insert(arguments.begin(), {"--model", "bert-base", "--data", "dummy"});
+  return parse(arguments, environment);
 }
 
 struct CaughtError {

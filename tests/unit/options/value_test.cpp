@@ -11,18 +11,18 @@ using namespace hasten;
 using namespace hasten::test;
 
 TEST_CASE("yaml scalar: a text that YAML could misread is quoted") {
-  for (const char* word :
+  for (const char* text :
        {"no",   "Yes",  "on",           "OFF",        "y",        "N",    "true", "False", "null",
         "~",    "",     "12",           "-3",         "+4",       "1e-3", "0x1F", "0o17",  "1_000",
         ".5",   ".inf", ".nan",         "2026-11-23", "12:30:45", "<<",   "=",    "a b",   "a: b",
         "a #b", "- a",  "[a",           "{a",         "*a",       "&a",   "!a",   "%a",    "@a",
         "`a",   "it's", "say \"it's\"", "two\nlines", "tab\t"}) {
-    CAPTURE(word);
-    const std::string text = config::yaml_scalar(word);
-    const char first = text.front();
+    CAPTURE(text);
+    const std::string scalar = config::yaml_scalar(text);
+    const char first = scalar.front();
     CHECK((first == '\'' || first == '"'));
-    CHECK(YAML::Load(text).Scalar() == word);
-    CHECK_FALSE(YAML::Load(text).IsNull());
+    CHECK(YAML::Load(scalar).Scalar() == text);
+    CHECK_FALSE(YAML::Load(scalar).IsNull());
   }
 }
 
@@ -47,8 +47,8 @@ TEST_CASE("yaml scalar: characters that YAML does not allow or reads as line bre
 }
 
 TEST_CASE("yaml scalar: names and paths need no quotes") {
-  for (const char* word : {"bert-base", "/data/train.tsv", "_x", "a.b+c", "none", "steps"})
-    CHECK(config::yaml_scalar(word) == word);
+  for (const char* text : {"bert-base", "/data/train.tsv", "_x", "a.b+c", "none", "steps"})
+    CHECK(config::yaml_scalar(text) == text);
 }
 
 TEST_CASE("yaml scalar: a text comes back from a list of resolved values as the same text") {

@@ -23,10 +23,10 @@ std::int64_t integer_of(const TrialParameters& parameters, std::size_t index) {
   return std::get<std::int64_t>(parameters[index].second);
 }
 
-std::string words_of(const TrialParameters& parameters) {
-  std::string words;
-  for (const auto& [name, value] : parameters) words += name + config::to_text(value) + " ";
-  return words;
+std::string text_of(const TrialParameters& parameters) {
+  std::string text;
+  for (const auto& [name, value] : parameters) text += name + config::to_text(value) + " ";
+  return text;
 }
 
 // The error message for a space file with this text, or "none".
@@ -98,7 +98,7 @@ TEST_CASE("search space: a grid has each combination once, and the last paramete
       .uniform("c", 0, 1, 0.5);
   REQUIRE(space.grid_size() == 18);
   std::set<std::string> all;
-  for (std::int64_t trial = 0; trial < 18; ++trial) all.insert(words_of(space.grid(trial)));
+  for (std::int64_t trial = 0; trial < 18; ++trial) all.insert(text_of(space.grid(trial)));
   CHECK(all.size() == 18);
   CHECK(number_of(space.grid(1), 2) == 0.5);
   CHECK(integer_of(space.grid(3), 1) == 2);
