@@ -11,6 +11,7 @@
 #include "options/help.h"
 #include "options/sources.h"
 #include "options/training_rules.h"
+#include "options/value.h"
 
 namespace hasten {
 namespace {
@@ -291,7 +292,7 @@ std::filesystem::path run_folder(const SearchPlan& plan, std::int64_t trial) {
 std::vector<std::string> flags_of_parameters(const TrialParameters& parameters) {
   std::vector<std::string> flags;
   for (const auto& [name, value] : parameters)
-    flags.push_back("--" + name + "=" + config::to_text(value));
+    flags.push_back("--" + name + "=" + config::to_argument(value));
   return flags;
 }
 

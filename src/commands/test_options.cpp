@@ -5,6 +5,7 @@
 #include "hasten/base/text.h"
 #include "machine/installed_gpus.h"
 #include "options/help.h"
+#include "options/value.h"
 
 namespace hasten {
 namespace {
@@ -36,11 +37,8 @@ LaunchCommandLine read_test_command_line(const config::OptionTable& own,
 // Writes flags as arguments of a command line.
 std::vector<std::string> to_arguments(const std::vector<config::Assignment>& flags) {
   std::vector<std::string> arguments;
-  for (const config::Assignment& flag : flags) {
-    const auto* const items = std::get_if<std::vector<std::string>>(&flag.value);
-    arguments.push_back(
-        str("--", flag.key, "=", items ? join(*items, ",") : std::get<std::string>(flag.value)));
-  }
+  for (const config::Assignment& flag : flags)
+    arguments.push_back("--" + flag.key + "=" + config::to_argument(flag.value));
   return arguments;
 }
 

@@ -31,4 +31,10 @@ TEST_CASE("search options: bounds of whole numbers may be large") {
                  "got '-100000', expected a whole number of at least 1"));
 }
 
+TEST_CASE("search options: an empty text and an unset value are read back as they are") {
+  const Texts flags =
+      flags_of_parameters({{"optim_args", std::string()}, {"max_grad_norm", config::Value{}}});
+  CHECK(flags == Texts{"--optim_args=", "--max_grad_norm=none"});
+}
+
 }  // namespace commands_search_options_test
