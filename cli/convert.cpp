@@ -1,5 +1,5 @@
 // `hasten convert`: converts weights from PyTorch's pickles to safetensors.
-#include "commands/convert_options.h"
+#include "commands/weights_options.h"
 #include "hasten/formats/pytorch_file.h"
 #include "torch_commands.h"
 #include "written_weights.h"

@@ -10,13 +10,12 @@
 #include <vector>
 
 #include "base/did_you_mean.h"
-#include "commands/convert_options.h"
 #include "commands/diff_options.h"
 #include "commands/estimate_options.h"
 #include "commands/generate_options.h"
 #include "commands/inspect_options.h"
-#include "commands/merge_weights_options.h"
 #include "commands/plan_options.h"
+#include "commands/weights_options.h"
 #include "core_commands.h"
 #include "exec_torch.h"
 #include "hasten/base/error.h"

@@ -1,7 +1,7 @@
 // `hasten merge-weights`: joins weights in several safetensors files.
 #include "hasten/checkpoint/merge_weights.h"
 
-#include "commands/merge_weights_options.h"
+#include "commands/weights_options.h"
 #include "torch_commands.h"
 #include "written_weights.h"
 

@@ -1,10 +1,10 @@
-// File: commands/convert_options.h (internal)
-// The options of `hasten convert`.
+// File: commands/weights_options.h (internal)
+// The options of `hasten convert` and `hasten merge-weights`, which write weights as safetensors.
 //
 //   const ConvertCommand run = parse_convert({argv + 2, argv + argc});
 //   run.from;     // the first of two arguments before the options
 //
-// Needs no torch. Throws ConfigError "config.*". Thread rule: values and a pure function.
+// Needs no torch. Throws ConfigError "config.*". Thread rule: values and pure functions.
 #pragma once
 
 #include <cstdint>
@@ -22,8 +22,17 @@ struct ConvertCommand {
   std::optional<std::int64_t> max_shard_size;  // in bytes
 };
 
-// Parses the arguments after `convert`.
+struct MergeWeightsCommand {
+  bool help = false;
+  std::string folder, target;
+  std::optional<std::int64_t> max_shard_size;  // in bytes
+};
+
+// Each parses the arguments after its command.
 HASTEN_INTERNAL_API ConvertCommand parse_convert(const std::vector<std::string>& arguments);
+HASTEN_INTERNAL_API MergeWeightsCommand
+parse_merge_weights(const std::vector<std::string>& arguments);
 HASTEN_INTERNAL_API std::string convert_help(int width);
+HASTEN_INTERNAL_API std::string merge_weights_help(int width);
 
 }  // namespace hasten

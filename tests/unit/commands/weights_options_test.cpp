@@ -1,11 +1,10 @@
-#include "commands/convert_options.h"
+#include "commands/weights_options.h"
 
 #include <doctest/doctest.h>
 
-#include "commands/merge_weights_options.h"
 #include "unit/code_of.h"
 
-namespace convert_options_test {
+namespace commands_weights_options_test {
 
 using namespace hasten;
 
@@ -22,4 +21,4 @@ TEST_CASE("hasten convert and merge-weights: a shard has a size with a unit") {
         }) == "config.bad-value");
 }
 
-}  // namespace convert_options_test
+}  // namespace commands_weights_options_test
