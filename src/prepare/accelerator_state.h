@@ -51,9 +51,8 @@ class AcceleratorState {
   // Counts a scope in the Accelerator's precision. With mixed precision, a backward pass before the
   // first scope belongs to a forward pass without autocast.
   void count_forward_pass() { ++forward_passes_; }
-  // Begins and ends a micro-batch of these models. `ends_window` says whether it is the last one of
-  // its window; if it is unset, that follows from the loader.
-  void begin_micro_batch(const Models& models, std::optional<bool> ends_window = {});
+  // AccumulateScope calls these two (hasten/prepare/detail/scopes.h).
+  void begin_micro_batch(const Models& models, std::optional<bool> ends_window);
   void end_micro_batch();
   // Runs the backward pass, and closes the window if it is due. The inputs of the pass are the
   // user's. Inside accumulate() it does not change the gradients of prepared models that were not

@@ -13,9 +13,10 @@
 namespace hasten {
 
 AccumulateScope::AccumulateScope(std::shared_ptr<AcceleratorState> state,
-                                 const std::vector<std::shared_ptr<torch::nn::Module>>& models)
+                                 const std::vector<std::shared_ptr<torch::nn::Module>>& models,
+                                 std::optional<bool> ends_window)
     : state_(std::move(state)) {
-  state_->begin_micro_batch(models);
+  state_->begin_micro_batch(models, ends_window);
 }
 
 AccumulateScope::~AccumulateScope() { state_->end_micro_batch(); }

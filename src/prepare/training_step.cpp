@@ -11,6 +11,7 @@
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
 #include "hasten/optim/gradients.h"
+#include "hasten/prepare/detail/scopes.h"
 #include "hasten/process/detail/logger.h"
 #include "optim/distinct.h"
 #include "optim/gradient_clip.h"
@@ -45,20 +46,6 @@ std::vector<at::Tensor> parameters_of(const torch::nn::Module& model,
                     .expected = "the loss of each batch",
                     .hint = "pass training_step() a function that returns the loss"});
 }
-
-// The scope of one micro-batch of the step's model.
-class MicroBatchScope {
- public:
-  MicroBatchScope(AcceleratorState& state, const Models& models, bool ends_window) : state_(state) {
-    state_.begin_micro_batch(models, ends_window);
-  }
-  MicroBatchScope(const MicroBatchScope&) = delete;
-  MicroBatchScope& operator=(const MicroBatchScope&) = delete;
-  ~MicroBatchScope() { state_.end_micro_batch(); }
-
- private:
-  AcceleratorState& state_;
-};
 
 }  // namespace
 
@@ -237,7 +224,7 @@ class TrainingStep::Impl {
   std::vector<at::Tensor> compute_gradients(std::vector<AnyBatch>& micro_batches) {
     std::vector<at::Tensor> losses;
     for (std::size_t i = 0; i < micro_batches.size(); ++i) {
-      const MicroBatchScope scope(*state_, {model_}, i + 1 == micro_batches.size());
+      const AccumulateScope scope(state_, {model_}, /*ends_window=*/i + 1 == micro_batches.size());
       const at::Tensor loss = loss_of(micro_batches[i]);
       state_->backward({.loss = loss});
       losses.push_back(loss.detach());

@@ -14,6 +14,7 @@
 
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "hasten/base/detail/export.h"
@@ -23,11 +24,13 @@ namespace hasten {
 class AcceleratorState;
 enum class Synchronization;
 
-// The scope of one micro-batch; see Accelerator::accumulate.
+// The scope of one micro-batch; see Accelerator::accumulate. `ends_window` says whether it is the
+// last one of its window; if it is unset, that follows from the loader.
 class [[nodiscard]] HASTEN_API AccumulateScope {
  public:
   AccumulateScope(std::shared_ptr<AcceleratorState> state,
-                  const std::vector<std::shared_ptr<torch::nn::Module>>& models);
+                  const std::vector<std::shared_ptr<torch::nn::Module>>& models,
+                  std::optional<bool> ends_window = {});
   AccumulateScope(const AccumulateScope&) = delete;
   AccumulateScope& operator=(const AccumulateScope&) = delete;
   ~AccumulateScope();
