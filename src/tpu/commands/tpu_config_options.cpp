@@ -110,17 +110,17 @@ std::string command_of(const TpuConfigOptions& options) {
 
 }  // namespace
 
-TpuConfigCommand parse_tpu_config(const std::vector<std::string>& words,
+TpuConfigCommand parse_tpu_config(const std::vector<std::string>& arguments,
                                   const config::Environment& environment) {
   TpuConfigCommand run;
   // After --command, -h belongs to the command.
-  const auto command = std::find(words.begin(), words.end(), "--command");
-  run.help = config::asks_for_help({words.begin(), command}) ||
-             std::find(command, words.end(), "--help") != words.end();
+  const auto command = std::find(arguments.begin(), arguments.end(), "--command");
+  run.help = config::asks_for_help({arguments.begin(), command}) ||
+             std::find(command, arguments.end(), "--help") != arguments.end();
   if (run.help) return run;
   config::OptionTable table;
   describe_tpu_config(table, run.options);
-  config::apply_flags(table, config::read_flags(table, words));
+  config::apply_flags(table, config::read_flags(table, arguments));
   const std::string file = config::file_to_read(run.options.config_file, environment);
   if (!file.empty()) fill_from_file(run.options, file);
   check_tpu_config(run.options);
@@ -140,8 +140,8 @@ std::string tpu_config_help(int width) {
 }
 
 std::vector<std::string> gcloud_command(const TpuConfigCommand& run) {
-  std::vector<std::string> words = {"gcloud"};
-  if (run.options.use_alpha) words.emplace_back("alpha");
+  std::vector<std::string> command = {"gcloud"};
+  if (run.options.use_alpha) command.emplace_back("alpha");
   const std::vector<std::string> rest = {"compute",
                                          "tpus",
                                          "tpu-vm",
@@ -153,8 +153,8 @@ std::vector<std::string> gcloud_command(const TpuConfigCommand& run) {
                                          run.command,
                                          "--worker",
                                          "all"};
-  words.insert(words.end(), rest.begin(), rest.end());
-  return words;
+  command.insert(command.end(), rest.begin(), rest.end());
+  return command;
 }
 
 }  // namespace hasten

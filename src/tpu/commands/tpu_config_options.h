@@ -35,12 +35,12 @@ struct TpuConfigCommand {
   std::string command;
 };
 
-// Parses the words after `tpu-config`.
-HASTEN_INTERNAL_API TpuConfigCommand parse_tpu_config(const std::vector<std::string>& words,
+// Parses the arguments after `tpu-config`.
+HASTEN_INTERNAL_API TpuConfigCommand parse_tpu_config(const std::vector<std::string>& arguments,
                                                       const config::Environment& environment);
 HASTEN_INTERNAL_API std::string tpu_config_help(int width);
 
-// Returns the command line that runs the command on all machines; the first word is gcloud.
+// Returns the command line that runs the command on all machines; the first argument is gcloud.
 HASTEN_INTERNAL_API std::vector<std::string> gcloud_command(const TpuConfigCommand& run);
 
 }  // namespace hasten
