@@ -7,6 +7,7 @@
 #include "hasten/checkpoint/checkpoint_folders.h"
 #include "hasten/device/memory.h"
 #include "hasten/process/once.h"
+#include "trainer/resume.h"
 
 namespace hasten {
 
@@ -27,6 +28,20 @@ Trainer::BatchSizeSearch::BatchSizeSearch(Impl& trainer)
   for (auto& [file, tensors] : objects_) {
     for (auto& [name, tensor] : tensors) tensor = tensor.detach().clone();
   }
+}
+
+std::optional<std::filesystem::path> Trainer::BatchSizeSearch::restart_point(
+    const std::filesystem::path& newest, const std::filesystem::path& resumed) const {
+  if (!newest.empty() && all_allow_smaller_batches(newest)) return newest;
+  if (resumed.empty()) return std::filesystem::path();
+  if (all_allow_smaller_batches(resumed)) return resumed;
+  return std::nullopt;
+}
+
+bool Trainer::BatchSizeSearch::all_allow_smaller_batches(
+    const std::filesystem::path& checkpoint) const {
+  return !Impl::Resume::is_true_for_a_writer(
+      trainer_, [&] { return !allows_smaller_batches(checkpoint, trainer_.args); });
 }
 
 bool Trainer::BatchSizeSearch::halve() {

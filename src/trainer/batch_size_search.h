@@ -3,7 +3,8 @@
 // accumulates more of them, so that it has the same rows.
 //
 //   BatchSizeSearch search(trainer);           // keeps the weights and the random state
-//   if (search.halve()) search.restart({});    // after a run that was out of memory
+//   const auto checkpoint = search.restart_point(newest, resumed);    // after a run out of memory
+//   if (checkpoint && search.halve()) search.restart(*checkpoint);
 //
 // Thread rule: that of the Trainer.
 #pragma once
@@ -27,6 +28,12 @@ class Trainer::BatchSizeSearch {
  public:
   explicit BatchSizeSearch(Impl& trainer);
 
+  // Returns the checkpoint from which a run with smaller batches can continue: the newest one of
+  // the run that failed, or else the one that it resumed from. Both paths may be empty. Returns an
+  // empty path if the run starts again, and nullopt if it resumed and smaller batches cannot. A
+  // collective.
+  std::optional<std::filesystem::path> restart_point(const std::filesystem::path& newest,
+                                                     const std::filesystem::path& resumed) const;
   // Returns false if the batches have one row already.
   bool halve();
   // Prepares a run that continues from the checkpoint. If the path is empty, the run begins with
@@ -35,6 +42,8 @@ class Trainer::BatchSizeSearch {
   void restart(const std::filesystem::path& checkpoint);
 
  private:
+  bool all_allow_smaller_batches(const std::filesystem::path& checkpoint) const;
+
   Impl& trainer_;
   TensorDict random_, weights_;
   std::map<std::string, TensorDict> objects_;  // the registered ones

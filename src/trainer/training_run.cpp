@@ -67,20 +67,15 @@ class Trainer::Run {
 
   // True if a training step, and not an evaluation, ran out of memory.
   bool ran_out_of_memory() const { return memory_.ran_out(); }
-  // Returns the folder from which a run with smaller batches can continue: the newest checkpoint of
-  // this run, or else the one that it resumed from. Returns an empty path if the run starts again,
-  // and nullopt if it resumed and smaller batches cannot. A collective.
-  std::optional<std::filesystem::path> restart_point() {
+  // Returns the newest checkpoint that this run has saved, or an empty path if it has saved none. A
+  // collective.
+  std::filesystem::path newest_checkpoint() {
     checkpoints_.finish();
     const std::int64_t step = checkpoints_.last_saved();
-    if (step > started_at_step_) {
-      const std::filesystem::path saved = checkpoints_.folder_of(step);
-      if (all_allow_smaller_batches(saved)) return saved;
-    }
-    if (resumed_.folder.empty()) return std::filesystem::path();
-    if (all_allow_smaller_batches(resumed_.folder)) return resumed_.folder;
-    return std::nullopt;
+    return step > started_at_step_ ? checkpoints_.folder_of(step) : std::filesystem::path();
   }
+  // The checkpoint that this run continues, or an empty path.
+  const std::filesystem::path& resumed_checkpoint() const { return resumed_.folder; }
 
   TrainOutput train() {
     trainer_.memory.start(MemoryTracker::Stage::train);
@@ -95,11 +90,6 @@ class Trainer::Run {
   }
 
  private:
-  bool all_allow_smaller_batches(const std::filesystem::path& folder) {
-    return !Impl::Resume::is_true_for_a_writer(
-        trainer_, [&] { return !allows_smaller_batches(folder, args_); });
-  }
-
   TrainOutput train_to_end() {
     checkpoints_.prepare_output();
     if (args_.eval_strategy != IntervalStrategy::no)
@@ -628,7 +618,7 @@ TrainOutput Trainer::train(const IgnoreKeys& ignore_keys_for_eval) {
         return run.train();
       } catch (const MemoryError&) {
         if (!run.ran_out_of_memory()) throw;
-        checkpoint = run.restart_point();
+        checkpoint = search.restart_point(run.newest_checkpoint(), run.resumed_checkpoint());
         if (!checkpoint || !search.halve()) throw;
       }
     }
