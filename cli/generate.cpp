@@ -174,10 +174,10 @@ void print(const Result& result, const std::optional<Tokenizer>& tokenizer, bool
   std::cout << line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) << '\n';
 }
 
-// Prints a text while it grows. An incomplete character is held back until its last token arrives.
-// Decodes only the tokens from the last printed piece on, so that the time grows linearly with the
-// tokens. The last printed piece is included because some tokenizers decode the first token of a
-// text differently.
+// Prints a text while it grows. An incomplete character is not printed until its last token
+// arrives. Decodes only the tokens from the last printed piece on, so that the time grows linearly
+// with the number of tokens. The last printed piece is included because some tokenizers decode the
+// first token of a text differently.
 class TextStreamer {
  public:
   TextStreamer(const Tokenizer& tokenizer, Ids prompt)

@@ -37,7 +37,7 @@ std::vector<std::int64_t> numbers_in(const at::Tensor& tensor) {
   return {flat.data_ptr<std::int64_t>(), flat.data_ptr<std::int64_t>() + flat.numel()};
 }
 
-// Splits lists and tensors, and gathers the parts as texts, since their sizes differ.
+// Splits lists and tensors, and gathers the parts as texts, because their sizes differ.
 Json split(RankContext& rank) {
   const Group& group = rank.require_group();
   for (const std::int64_t length : {std::int64_t{0}, std::int64_t{1}, 3 * group.size() + 1}) {
@@ -67,7 +67,7 @@ Json trigger(RankContext& rank) {
   return {};
 }
 
-// Returns the rows of an epoch of such a loader, in order, from all processes.
+// Returns the rows that all processes read in one epoch of a loader with these options, in order.
 std::vector<std::int64_t> epoch_of(Accelerator& accelerator, std::int64_t rows,
                                    const LoaderOptions& options) {
   auto raw = make_loader(IndexDataset{rows}, options);
@@ -113,7 +113,7 @@ Json metrics(RankContext& rank) {
 
 constexpr int kSteps = 10;
 
-// Rows of a regression, which every process can generate.
+// Returns the inputs of a regression, which are the same in every process.
 at::Tensor inputs_of(std::int64_t world) {
   const auto generator = at::make_generator<at::CPUGeneratorImpl>(7);
   return at::randn({kSteps * 4 * world, 3}, generator);

@@ -58,7 +58,7 @@ void print_loaded_model(const LoadedModel& loaded, const TrainOptions& options) 
     print_line("  unused weights of the file: " + join(loaded.report.unexpected, ", "));
 }
 
-// Prints what the Hugging Face Trainer prints before the first step.
+// Prints the lines that the Hugging Face Trainer prints before the first step.
 void print_plan(const TrainingArguments& args, std::int64_t rows, std::int64_t processes) {
   print_line(str("***** Running training *****\n  Num examples = ", group_thousands(rows),
                  "\n  Processes = ", processes,
@@ -155,7 +155,7 @@ TrainingResult train_and_evaluate(Trainer& trainer, bool evaluates) {
   return trained;
 }
 
-// Trains, evaluates and predicts as the arguments say, and returns the exit code.
+// Trains, evaluates and predicts if the arguments ask for it, and returns the exit code.
 int run_trainer(Trainer& trainer, const TrainConfiguration& run, std::int64_t rows,
                 const TrainerDataset& eval) {
   const LogLevel level = run.arguments.log_level;
@@ -235,7 +235,7 @@ int train_exported(const TrainConfiguration& run) {
   if (!options.weights.empty()) model->load_weights(options.weights);
   const TrainingArguments& arguments = run.arguments;
   if (arguments.do_eval || arguments.do_predict || arguments.eval_on_start) model->eval();
-  // Both calls may throw. Here they do so before the first step.
+  // Both calls may throw. They are made here so that they throw before the first step.
   if (arguments.do_train) model->train();
   const bool evaluates = arguments.do_eval || arguments.eval_on_start;
   const ExportedFiles files(options, *model,
