@@ -209,7 +209,7 @@ std::optional<Operand> OperandReader::read_list(const std::string& tag, const Js
 
 Operand OperandReader::slot_of(const JsonCursor& name) const {
   const auto found = slots_.find(name.text());
-  if (found == slots_.end()) name.fail(name.text(), "the name of a value that is computed before");
+  if (found == slots_.end()) name.fail(name.text(), "the name of a value that is computed earlier");
   Operand operand;
   operand.kind = Kind::slot;
   operand.slot = found->second;

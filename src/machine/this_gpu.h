@@ -1,5 +1,6 @@
 // File: machine/this_gpu.h (internal)
-// The device name of `hasten estimate --measure` that means this machine's GPU, not a card by name.
+// The device name that selects this machine's GPU in `hasten estimate --measure`. Other names of
+// GPUs select a model of a card.
 #pragma once
 
 #include <string_view>

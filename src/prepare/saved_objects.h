@@ -48,7 +48,7 @@ class SavedObjects {
   std::vector<std::shared_ptr<SyncedScheduler>> schedulers() { return live_objects(schedulers_); }
   std::vector<std::shared_ptr<detail::LoaderPosition>> loaders() { return live_objects(loaders_); }
 
-  // The registered objects, in this order, and functions.
+  // The registered objects and functions, in the order of registration.
   std::vector<std::shared_ptr<SavedObject>> objects;
   std::vector<std::shared_ptr<CheckpointFunction>> before_save, before_load;
   // The trackers, whose positions belong to the checkpoints.
@@ -59,7 +59,7 @@ class SavedObjects {
   // The best of these checkpoints, and the one that was the best before it: a save may fail after
   // it has begun.
   std::optional<BestCheckpoint> best, best_before;
-  // True after a call has found no checkpoints of another run in the project's folder.
+  // True after a call has found that the project's folder has no checkpoints of another run.
   bool owns_project = false;
 
  private:

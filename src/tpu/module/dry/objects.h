@@ -58,11 +58,11 @@ struct PJRT_Buffer {
   std::vector<std::int64_t> dimensions;
   PJRT_Device* device = nullptr;
   std::int64_t bytes = 0;
-  // True if `bytes` is the compiler's figure. Until a program reads the tensor, `bytes` is the size
+  // True if `bytes` comes from the compiler. Until a program reads the tensor, `bytes` is the size
   // without padding.
   bool has_layout = false;
   bool deleted = false;
-  std::int64_t made_in_pass = 0;  // PluginState::forward_passes when it was made
+  std::int64_t made_in_pass = 0;  // PluginState::forward_passes when it was created
 };
 
 struct PJRT_Executable {
@@ -97,17 +97,17 @@ struct PluginState {
   // The bytes that tensors of a type and sizes take when programs read them.
   std::map<TypeAndSizes, std::int64_t> bytes_by_type;
   std::int64_t forward_passes = 0;  // the number of passes that have begun
-  // Bytes of tensors that were made in the last forward pass and existed when its backward pass
-  // began.
+  // The bytes of tensors that were created in the last forward pass and existed when its backward
+  // pass began.
   std::int64_t activations = 0;
-  // The forward pass of which `activations` is. Its backward phase can begin several times, because
-  // steps during the backward pass interrupt it.
+  // The forward pass to which `activations` belongs. Its backward phase can begin several times,
+  // because steps during the backward pass interrupt it.
   std::int64_t measured_pass = 0;
   std::int64_t runs = 0, reads = 0;
-  std::int64_t mismatched_runs = 0;  // runs whose arguments do not add up to the compiler's sum
+  std::int64_t mismatched_runs = 0;  // runs whose arguments do not have the compiler's sum
 };
 
-// Returns the only PluginState of the process, which the first call makes. Throws Failure.
+// Returns the only PluginState of the process, which the first call creates. Throws Failure.
 PluginState& plugin_state();
 
 // The entry in PJRT's table for a function that may throw. It turns exceptions into PJRT's errors.
@@ -127,12 +127,12 @@ struct Entry<function> {
   }
 };
 
-// Each of these puts its functions into the table.
+// Each of these functions writes its entries into the table.
 void fill_client(PJRT_Api& api);
 void fill_buffers(PJRT_Api& api);
 void fill_programs(PJRT_Api& api);
 
-// Makes a tensor and adds it to the device's memory tracker. Takes the lock.
+// Creates a tensor and adds it to the device's memory tracker. Locks the mutex.
 PJRT_Buffer* new_buffer(PJRT_Device* device, PJRT_Buffer_Type type,
                         std::vector<std::int64_t> dimensions);
 
