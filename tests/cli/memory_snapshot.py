@@ -28,35 +28,35 @@ def replay(snapshot):
     before = 0
     for event in snapshot["device_traces"][0]:
         action, address, size = event["action"], event.get("addr"), event["size"]
-        check(event["time_us"] >= before, "times ascend")
+        check(event["time_us"] >= before, "the times are in order")
         before = event["time_us"]
         if action == "segment_alloc":
-            check(address not in segments, "a segment is taken once")
+            check(address not in segments, "a segment is allocated once")
             segments[address] = size
             reserved += size
         elif action == "segment_free":
-            check(segments.pop(address) == size, "a segment is returned as it was taken")
+            check(segments.pop(address) == size, "a segment is freed with the size of its allocation")
             reserved -= size
         elif action == "alloc":
-            check(address not in alive, "an address is given once")
+            check(address not in alive, "an address is allocated once")
             check(any(s <= address and address + size <= s + n for s, n in segments.items()), "a block lies in a segment")
             alive[address] = (size, event["frames"])
             live += size
         elif action == "free_requested":
             requested[address] = alive.pop(address)[0]
-            check(requested[address] == size, "a block is freed as it was allocated")
+            check(requested[address] == size, "a block is freed with the size of its allocation")
             live -= size
         elif action == "free_completed":
             check(requested.pop(address) == size, "a free is completed after it was requested")
         else:
-            check(action == "oom", f"a known action: {action}")
-            check(event["device_free"] >= 0, "free bytes")
+            check(action == "oom", f"the action is known, got {action}")
+            check(event["device_free"] >= 0, "the number of free bytes is not negative")
         most_live, most_reserved = max(most_live, live), max(most_reserved, reserved)
     return most_live, most_reserved, alive, segments
 
 
 def check_segments(snapshot, alive, segments):
-    check({s["address"]: s["total_size"] for s in snapshot["segments"]} == segments, "the segments are those of the trace")
+    check({s["address"]: s["total_size"] for s in snapshot["segments"]} == segments, "the snapshot has the segments of the trace")
     used = {}
     for segment in snapshot["segments"]:
         check(sum(b["size"] for b in segment["blocks"]) == segment["total_size"], "blocks fill their segment")
@@ -66,7 +66,7 @@ def check_segments(snapshot, alive, segments):
             address += block["size"]
             if block["state"] == "active_allocated":
                 used[block["address"]] = block["frames"]
-    check(used == {address: frames for address, (_, frames) in alive.items()}, "the used blocks are those of the trace")
+    check(used == {address: frames for address, (_, frames) in alive.items()}, "the snapshot has the used blocks of the trace")
 
 
 def check_with_viewer(viewer, snapshot):
@@ -77,7 +77,7 @@ def check_with_viewer(viewer, snapshot):
     check("TOTAL MEM" in module.trace(snapshot), "PyTorch prints the trace")
     flames = module.memory(snapshot, format_flamegraph=lambda lines: lines)
     check("bert.encoder.layer.0.attention" in flames, "PyTorch prints the layers as frames")
-    check("<html>" in module.trace_plot(snapshot), "PyTorch makes the viewer's page")
+    check("<html>" in module.trace_plot(snapshot), "PyTorch writes the page of the viewer")
 
 
 def main():
@@ -99,7 +99,7 @@ def main():
                 check(abs(most_reserved - memory["gpu"]["reserved"]) <= 2 << 20, f"{name}: reserved {memory['gpu']['reserved']}, got {most_reserved}")
             check_segments(snapshot, alive, segments)
             actions = [event["action"] for event in snapshot["device_traces"][0]]
-            check(("oom" in actions) == ("out_of_memory" in memory) == (name == "full GPU"), f"{name}: out of memory")
+            check(("oom" in actions) == ("out_of_memory" in memory) == (name == "full GPU"), f"{name}: the run is out of memory if and only if its GPU is full")
             names = {frame["name"] for event in snapshot["device_traces"][0] for frame in event["frames"]}
             check({"bert.encoder.layer.1", "activations", "backward"} <= names, f"{name}: frames {sorted(names)}")
             if viewer:

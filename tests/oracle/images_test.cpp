@@ -26,7 +26,7 @@ bool can_decode() {
   }
 }
 
-// Writes images to files, and trains on them.
+// Writes images to files, trains on them, and compares the run with the Hugging Face Trainer's.
 void check_digits(const std::string& name, const RunComparison& comparison = {}) {
   if (!can_decode()) return;
   const TemporaryDirectory scratch;
@@ -58,7 +58,7 @@ TEST_CASE("images: a ResNet of basic layers equals the Hugging Face Trainer's") 
   check_digits("resnet_basic", {.exact_entries = 8});
 }
 
-TEST_CASE("images: files of each kind have Pillow's pixels") {
+TEST_CASE("images: the pixels of each kind of file are those that Pillow reads") {
   if (!can_decode()) return;
   const TensorDict expected = load_safetensors(kData / "images/expected.safetensors");
   int compared = 0;

@@ -74,7 +74,7 @@ std::vector<at::Tensor> gradients_of(const torch::nn::Module& module) {
 
 }  // namespace
 
-TEST_CASE("distributed: two, three and four processes train as one process does") {
+TEST_CASE("distributed: two, three and four processes give the weights of one process") {
   const std::vector<at::Tensor> expected = single_process_weights(12, 5);
   for (const int count : {2, 3, 4}) {
     debug_launcher([&] { train_together(expected, {}); }, count);
@@ -107,7 +107,7 @@ TEST_CASE("distributed: equal weights are not sent, and different ones become th
         require(equalize_weights(*shared, group) == 1, "not exactly one tensor was sent");
         require_close(shared->parameters(), small_model()->parameters(), "weights");
         require(group.rank() == 2 || at::equal(first, shared->parameters()[1]),
-                "others are as before");
+                "other weights of a rank have changed");
       },
       3);
 }
@@ -195,7 +195,7 @@ TEST_CASE("distributed: windows are weighted by the items of all processes") {
       std::size_t batch = 0;
       for (auto& own : loader) {
         auto guard = accelerator.accumulate(model);
-        require(own.size(0) == items[rank][batch], "a micro-batch of another process");
+        require(own.size(0) == items[rank][batch], "the micro-batch belongs to another process");
         accelerator.backward(loss_of(model(own)), static_cast<double>(items[rank][batch++]));
         optimizer.step();
         optimizer.zero_grad();
@@ -243,7 +243,8 @@ TEST_CASE("distributed: two models have separate windows") {
     for (int batch = 0; batch < 2; ++batch) {
       auto guard = accelerator.accumulate(generator);
       accelerator.backward(critic(generator(own)).mean());
-      require(accelerator.sync_gradients() == (batch == 1), "the generator's window");
+      require(accelerator.sync_gradients() == (batch == 1),
+              "the generator's window has closed too early or too late");
     }
     require(is_same_on_all_ranks(raw_generator->parameters()[0].grad()),
             "the generator's gradients differ between processes");
@@ -254,7 +255,7 @@ TEST_CASE("distributed: two models have separate windows") {
       accelerator.backward(critic(generator(own).detach()).pow(2).mean());
     }
     require(is_same_on_all_ranks(raw_critic->parameters()[0].grad()),
-            "the critic's gradients are everybody's");
+            "the critic's gradients differ between processes");
   });
 }
 
@@ -398,7 +399,7 @@ TEST_CASE("distributed: training uses the buffers of rank 0") {
     const torch::nn::Module& module = *net;
     equalize_weights(*net, accelerator.group());
     require(accelerator.group().rank() == 1 || at::equal(mean, module.buffers()[0]),
-            "rank 0's count");
+            "the buffers of rank 0 have changed");
   });
 }
 
@@ -406,14 +407,16 @@ TEST_CASE("distributed: data that cannot be divided is refused") {
   debug_launcher([] {
     Accelerator accelerator({.dataloader_config = {.split_batches = true}});
     auto odd = make_loader(Numbers{9}, {.batch_size = 3});
-    require(code_of([&] { accelerator.prepare(odd); }) == "data.share", "a batch of three for two");
+    require(code_of([&] { accelerator.prepare(odd); }) == "data.share",
+            "a batch of three rows for two processes is not refused");
     Accelerator plain;
     auto twice = make_loader(Numbers{9}, {.batch_size = 3});
     plain.prepare(twice);
-    require(code_of([&] { plain.prepare(twice); }) == "data.share", "a loader prepared twice");
+    require(code_of([&] { plain.prepare(twice); }) == "data.share",
+            "a loader that is prepared twice is not refused");
     auto small = make_loader(Numbers{3}, {.batch_size = 2, .drop_last = true});
     require(code_of([&] { plain.prepare(small); }) == "data.option",
-            "drop_last would leave nothing");
+            "a loader without a full batch is not refused");
   });
 }
 

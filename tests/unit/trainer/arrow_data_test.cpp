@@ -41,7 +41,7 @@ bool can_read_arrow() {
   }
 }
 
-// The folder of a model with 10 tokens. The data contain their ids.
+// A task with the folder of a model that has 10 tokens. The data contain the ids of these tokens.
 class ArrowTask {
  public:
   explicit ArrowTask(TrainTask task) {

@@ -53,8 +53,8 @@ struct Tagger : torch::nn::Module {
   torch::nn::LayerNorm norm{torch::nn::LayerNormOptions({8})};
 };
 
-// Rows for batches of `batch` rows. The lengths of the batches alternate, and the number of labels
-// differs between rows.
+// The rows of a dataset. The lengths of its batches alternate, and the number of labels differs
+// between rows.
 struct Texts {
   std::vector<TensorDict> rows;
   std::int64_t size() const { return std::ssize(rows); }
@@ -130,7 +130,7 @@ Result run(const Setup& setup, std::optional<bool> with_graphs) {
   return run_model(setup, with_graphs, std::make_shared<Tagger>(setup.dropout), data_of(setup));
 }
 
-// The same with one of hasten's models, on rows of images.
+// Trains one of hasten's models on rows of images.
 Result run_own(const Setup& setup, std::optional<bool> with_graphs) {
   ViTConfig config;
   config.hidden_size = 16;
@@ -148,7 +148,7 @@ Result run_own(const Setup& setup, std::optional<bool> with_graphs) {
   return run_model<PreTrainedModel>(setup, with_graphs, model, TrainerDataset(images));
 }
 
-// The same with rows of texts.
+// Trains one of hasten's models on rows of texts.
 Result run_texts(const Setup& setup, std::optional<bool> with_graphs) {
   BertConfig config = tiny(setup.dropout);
   config.num_labels = kClasses;
@@ -203,7 +203,7 @@ TEST_CASE("step graphs: losses, norms, rates and weights are those of a run with
   }
 }
 
-TEST_CASE("step graphs: windows of several micro-batches are replayed, also short ones") {
+TEST_CASE("step graphs: full and short windows of several micro-batches are replayed") {
   const Folder folder;
   Setup setup{.args = steps_of(folder, 24), .rows = 28};  // windows of 3, 3 and 1
   setup.args.gradient_accumulation_steps = 3;
@@ -261,7 +261,7 @@ namespace {
 
 using Image = std::pair<at::Tensor, at::Tensor>;
 
-// Rows of another type than TensorDict.
+// Rows of a type other than TensorDict.
 struct Images {
   std::int64_t size() const { return 96; }
   Image get(std::int64_t index) const {
@@ -453,7 +453,7 @@ struct HostNoiseTagger : Tagger {
   }
 };
 
-// The only report of a run that asks for graphs but cannot use them.
+// Returns the only report of a run that asks for graphs but cannot use them.
 template <class Owner = Trainer, class Model = Tagger>
 std::string report_of(TrainerParts parts, const TrainingArguments& given) {
   std::vector<std::string> lines;
@@ -501,7 +501,7 @@ TEST_CASE("step graphs: a run that cannot use graphs logs the reason once and co
   CHECK(device.counts.recordings == 0);
 }
 
-TEST_CASE("step graphs: a step that cannot be recorded is an ordinary one") {
+TEST_CASE("step graphs: a step that cannot be recorded runs without a graph") {
   const Folder folder;
   const GraphDevice device;
   const DeviceReplacement replacement(device);
