@@ -61,7 +61,8 @@ TEST_CASE("schedule keys: a schedule takes each key that its training argument t
     CAPTURE(rule.name);
     const SchedulerType type = from_name<SchedulerType>(rule.owner).value();
     const std::string key(rule.name);
-    const KwargValue value = rule.words.empty() ? KwargValue(0.5) : KwargValue(rule.words.front());
+    const KwargValue value =
+        rule.choices.empty() ? KwargValue(0.5) : KwargValue(rule.choices.front());
     const std::string refusal = one.refusal(type, {{key, value}});
     CHECK(refusal.find("got " + key + ",") == std::string::npos);
   }
