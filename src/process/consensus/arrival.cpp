@@ -79,7 +79,8 @@ void wait_for_all_ranks(c10d::Store& store, std::int64_t rank, std::int64_t size
                    .got = str("nothing from ", missing, " within ", significant(limit, 6), " s"),
                    .expected = "every rank to join",
                    .hint = "check that the missing ranks have been started, are still running and "
-                           "reach this call; the limit is GroupOptions::timeout "
+                           "reach this call; the limit is ddp_timeout of the Trainer and of hasten "
+                           "train, or GroupOptions::timeout "
                            "(AcceleratorOptions::process_group.timeout)"});
   }
 }

@@ -116,21 +116,17 @@ void StepBarrier::await_all(std::uint32_t step) {
 }
 
 void StepBarrier::throw_missing(std::int64_t rank, bool ended) const {
-  const std::string what = str(task_name_, ", on rank ", rank_);
+  const std::string what = str(task_name_, ", on rank ", rank_, ": rank ", rank);
   if (ended) {
     throw IoError("process.rank-missing",
-                  {.what = what,
-                   .got = str("rank ", rank, " has ended or left the group before reaching it"),
-                   .expected = "every rank",
+                  {.what = what + " has ended or left the group without reaching it",
                    .hint = str("see what rank ", rank,
                                " has printed; if it has no error, make every "
                                "rank call the same collectives in the same order")});
   }
   const double limit = std::chrono::duration<double>(limit_).count();
   throw IoError("process.rank-missing",
-                {.what = what,
-                 .got = str("rank ", rank, " has not reached it"),
-                 .expected = str("every rank within ", significant(limit, 6), " s"),
+                {.what = str(what, " has not reached it within ", significant(limit, 6), " s"),
                  .hint = "make every rank call the same collectives in the same order"});
 }
 

@@ -224,8 +224,9 @@ LateRankReport late_rank_report(const std::vector<std::optional<RankRecord>>& re
   const IoError error(
       "process.late-rank",
       {.what = str(cause.what, " within ", significant(limit, 6), " s; the job ends"),
-       .hint = "the limit is GroupOptions::timeout (AcceleratorOptions::process_group.timeout); "
-               "raise it if ranks may have to wait longer"});
+       .hint = "the limit is ddp_timeout of the Trainer and of hasten train, or "
+               "GroupOptions::timeout (AcceleratorOptions::process_group.timeout); raise it if "
+               "ranks may have to wait longer"});
   LateRankReport report{.printed_by = reporter};
   report.text = str("hasten: error[", error.code(), "]: ", error.what());
   std::size_t shown = 0;

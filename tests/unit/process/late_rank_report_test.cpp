@@ -57,7 +57,8 @@ TEST_CASE("late rank report: a rank that has not reached the call is late, and r
   CHECK(report.printed_by == 1);
   CHECK(starts_with(report.text,
                     "hasten: error[process.late-rank]: rank 1 has not reached the "
-                    "group's 4th collective within 2 s; the job ends. Hint: "));
+                    "group's 4th collective within 2 s; the job ends. Hint: the limit is "
+                    "ddp_timeout of the Trainer and of hasten train, or GroupOptions::timeout "));
   CHECK(report_contains(
       report,
       "\n  rank 1 (box, pid 101): 5 steps done, not in a collective; its last one (the "
