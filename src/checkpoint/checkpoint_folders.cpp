@@ -66,15 +66,14 @@ fs::path unused_name(const fs::path& wanted) {
   return name;
 }
 
-// Renames the damaged checkpoint, and returns a sentence that says what happened to it. If it
-// cannot be renamed, the run continues without it.
+// Renames the damaged checkpoint, and returns what happened to it, as the predicate of a sentence.
 std::string rename_damaged(const fs::path& folder) {
   const fs::path name = unused_name(folder.string() + kDamaged);
   std::error_code error;
   fs::rename(folder, name, error);
-  if (error) return "It could not be renamed: " + error.message();
+  if (error) return "could not be renamed (" + error.message() + ")";
   sync_directory(parent_folder(folder));
-  return "It is now " + name.string();
+  return "has been renamed to " + name.filename().string();
 }
 
 // Returns the newest of these checkpoints that passes verification, and calls `on_damage` for each
@@ -174,9 +173,9 @@ bool is_damage_error(const Error& error) {
 
 std::string rename_damaged_checkpoint(const fs::path& folder, const Error& error) {
   const ErrorText& text = error.text();
-  return str("the checkpoint ", folder.string(), " cannot be used. ", text.what, ": got ", text.got,
-             text.expected.empty() ? "" : ", expected " + text.expected, ". ",
-             rename_damaged(folder));
+  return str("the checkpoint ", folder.string(), " cannot be used and ", rename_damaged(folder),
+             "; ", text.what, ": got ", text.got,
+             text.expected.empty() ? "" : ", expected " + text.expected);
 }
 
 std::vector<fs::path> damaged_checkpoints(const fs::path& output_dir, const std::string& prefix) {

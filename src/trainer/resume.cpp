@@ -33,6 +33,27 @@ std::string names_of(const std::vector<fs::path>& folders) {
                "pass it as --model to start a new run"});
 }
 
+[[noreturn]] void throw_no_checkpoint(const fs::path& output_dir) {
+  const std::vector<fs::path> damaged = damaged_checkpoints(output_dir);
+  const std::string what = "resuming the run in " + output_dir.string();
+  if (damaged.empty()) {
+    throw ConfigError(
+        "trainer.no-checkpoint",
+        {.what = what,
+         .got = "no checkpoint",
+         .expected = "a complete one",
+         .hint = "start without resume_from_checkpoint, or give it the folder of a checkpoint"});
+  }
+  throw ConfigError("trainer.no-checkpoint",
+                    {.what = what,
+                     .got = "only damaged checkpoints: " + names_of(damaged),
+                     .expected = "a complete one",
+                     .hint = "the warnings of the run that renamed them say what is wrong with "
+                             "each; to start from the beginning, choose another output_dir, or "
+                             "move these folders elsewhere and start without "
+                             "resume_from_checkpoint"});
+}
+
 void check_is_resumable(const fs::path& folder) {
   if (has_training_state(folder) || fs::exists(folder / kManifestFile)) return;
   throw_no_training_state(folder);
@@ -106,13 +127,7 @@ void Trainer::Impl::Resume::continue_if_restarted(Impl& trainer) {
 
 Trainer::Impl::Resume::PendingState Trainer::Impl::Resume::restore() {
   const fs::path from = folder();
-  if (from.empty()) {
-    throw ConfigError(
-        "trainer.no-checkpoint",
-        {.what = "resume_from_checkpoint true",
-         .got = "no complete checkpoint in " + trainer_.args.output_dir,
-         .hint = "start without resume_from_checkpoint, or give it the folder of a checkpoint"});
-  }
+  if (from.empty()) throw_no_checkpoint(trainer_.args.output_dir);
   if (!has_training_state(from)) throw_no_training_state(from);
   CheckpointToResume checkpoint(from);
   trainer_.accelerator.restore_elastic_position(checkpoint.position.elastic, from);

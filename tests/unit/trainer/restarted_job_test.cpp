@@ -139,7 +139,18 @@ TEST_CASE("resume: a restarted job starts again beside damaged checkpoints of an
   // If the run's own checkpoints are damaged, that is an error, and the run never starts over.
   for (const fs::path& each : checkpoints(folder.path))
     fs::rename(each, each.string() + ".damaged.2");
-  CHECK(code_of([&] { attempt("2"); }) == "trainer.no-checkpoint");
+  std::string message;
+  const auto third_attempt = [&] {
+    try {
+      attempt("2");
+    } catch (const Error& error) {
+      message = error.what();
+      throw;
+    }
+  };
+  CHECK(code_of(third_attempt) == "trainer.no-checkpoint");
+  CHECK(contains(message, "got only damaged checkpoints: checkpoint-"));
+  CHECK(contains(message, ".damaged.2, expected a complete one"));
 }
 
 TEST_CASE("resume: a restarted job continues what it saved, not the checkpoint that it was given") {
