@@ -19,8 +19,9 @@ namespace hasten {
 // Returns a hint for an errno, or an empty text if there is none.
 std::string hint_for_file_error(int error);
 // Throws IoError with the text of the errno and that hint.
-[[noreturn]] void throw_file_error(const char* code, const std::string& what,
-                                   const std::filesystem::path& path, int error);
+[[noreturn]] HASTEN_INTERNAL_API void throw_file_error(const char* code, const std::string& what,
+                                                       const std::filesystem::path& path,
+                                                       int error);
 // Opens a file that child processes do not inherit. Tries again if a signal interrupts the call.
 // Returns -1 and sets errno if the file cannot be opened.
 int open_file(const std::filesystem::path& path, int flags, mode_t mode = 0);

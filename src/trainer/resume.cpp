@@ -185,7 +185,11 @@ void Trainer::Impl::Resume::restore_parts(const CheckpointToResume& checkpoint) 
       trainer_.args.ignore_data_skip
           ? LoaderState{.seed = position.loader.seed, .epoch = position.loader.epoch, .batch = 0}
           : position.loader);
-  if (run_.hashes) run_.hashes->resume(checkpoint.state.global_step, position.hash_chain);
+  if (run_.hashes && run_.hashes->resume(checkpoint.state.global_step, position.hash_chain)) {
+    trainer_.logger.info(str("the hash chain in ", trainer_.args.output_dir,
+                             " begins again after step ", checkpoint.state.global_step,
+                             ", because the links before this step are not there"));
+  }
   run_.losses.restore(
       position.losses.value_or(LossPosition{.last_logged_step = checkpoint.state.global_step}));
 }

@@ -10,6 +10,7 @@
 #include <system_error>
 
 #include "base/descriptor.h"
+#include "base/file_calls.h"
 #include "base/sha256.h"
 #include "checkpoint/optimizer_state.h"
 #include "formats/module_tensors.h"
@@ -25,10 +26,8 @@ namespace {
 namespace fs = std::filesystem;
 
 [[noreturn]] void throw_write_error(const fs::path& file, std::size_t bytes) {
-  const int error = errno;
-  throw IoError("io.write", {.what = str("cannot write ", bytes, " bytes to ", file.string()),
-                             .got = std::generic_category().message(error),
-                             .hint = "free some space, or train without --hash_chain_steps"});
+  const int error = errno;  // str() may change it
+  throw_file_error("io.write", str("cannot write ", bytes, " bytes to"), file, error);
 }
 
 // Writes the lines after the first `kept` bytes of the file, waits until the disk has them, and
@@ -60,15 +59,16 @@ void RunHashes::start() {
   once(group_, writes(), [&] { remove_links_after(0); });
 }
 
-void RunHashes::resume(std::int64_t step, const std::optional<HashChainPosition>& position) {
+bool RunHashes::resume(std::int64_t step, const std::optional<HashChainPosition>& position) {
   if (position) previous_ = position->previous;
   once(group_, writes(), [&] { remove_links_after(step); });
-  if (!position) return;  // the run had no chain before
+  if (!position) return false;  // the run had no chain before
   const std::size_t first = static_cast<std::size_t>(group_.rank()) * rows_.size();
   for (std::size_t virtual_rank = 0; virtual_rank < rows_.size(); ++virtual_rank) {
     if (first + virtual_rank < position->rows.size())
       rows_[virtual_rank] = position->rows[first + virtual_rank];
   }
+  return writes() && written_ == 0 && previous_ != first_hash();
 }
 
 void RunHashes::remove_links_after(std::int64_t step) {

@@ -36,8 +36,9 @@ class RunHashes {
   // Begins a chain, and deletes the chain of an earlier run.
   void start();
   // Continues the chain at a checkpoint. Links of later steps are deleted. If the file lacks the
-  // newest link before the checkpoint, the older ones are deleted too.
-  void resume(std::int64_t step, const std::optional<HashChainPosition>& position);
+  // newest link before the checkpoint, the older ones are deleted too, and the main process returns
+  // true.
+  bool resume(std::int64_t step, const std::optional<HashChainPosition>& position);
   void add_rows(AnyBatch batch, std::int64_t virtual_rank);
   // True if this step ends with a link.
   bool is_due(std::int64_t step) const { return step % every_ == 0; }

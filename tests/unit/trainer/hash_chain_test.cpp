@@ -42,9 +42,14 @@ TrainingArguments twelve_steps(const fs::path& folder) {
   return args;
 }
 
-void train(const TrainingArguments& args, const ColumnDataset& data = rows(20)) {
-  Trainer trainer(new_model(), args, {.train_dataset = TrainerDataset(data)});
+// Returns the log.
+std::string train(const TrainingArguments& args, const ColumnDataset& data = rows(20)) {
+  std::string log;
+  Trainer trainer(new_model(), args,
+                  {.train_dataset = TrainerDataset(data),
+                   .log_sink = [&](std::string_view line) { log += line; }});
   trainer.train();
+  return log;
 }
 
 fs::path checkpoint(const fs::path& run, std::int64_t step) {
@@ -163,6 +168,29 @@ TEST_CASE("hash chain: a run with a full disk continues, and writes the links la
   }
 }
 
+TEST_CASE("hash chain: a line that cannot be written is reported with the reason") {
+  struct FullFile : TrainerCallback {
+    explicit FullFile(fs::path file) : file(std::move(file)) {}
+    void on_step_end(const TrainerEvent& event, TrainerControl&, double) override {
+      if (event.state.global_step != 3) return;
+      fs::remove(file);
+      fs::create_symlink("/dev/full", file);
+    }
+    fs::path file;
+  };
+  const Folder folder;
+  TrainingArguments args = twelve_steps(folder.path);
+  args.save_strategy = SaveStrategy::no;
+  std::string log;
+  Trainer trainer(new_model(), args,
+                  {.train_dataset = TrainerDataset(rows(20)),
+                   .callbacks = {std::make_shared<FullFile>(folder.path / kHashChainFile)},
+                   .log_sink = [&](std::string_view line) { log += line; }});
+  CHECK(trainer.train().global_step == 12);
+  CHECK(contains(log, "the hash chain was not written at step 4: "));
+  CHECK(contains(log, "got No space left on device. Hint: the disk is full: free some space"));
+}
+
 TEST_CASE("hash chain: a resumed run begins the file again if links before it are missing") {
   const Folder folder;
   train(twelve_steps(folder.path));
@@ -171,7 +199,7 @@ TEST_CASE("hash chain: a resumed run begins the file again if links before it ar
   TrainingArguments args = twelve_steps(folder.path);
   args.resume_from_checkpoint = checkpoint(folder.path, 6).string();
   args.save_strategy = SaveStrategy::no;
-  train(args);
+  CHECK(contains(train(args), "hash chain in " + args.output_dir + " begins again after step 6"));
   CHECK(whole.ends_with(chain_text(folder.path)));
   CHECK(read_hash_chain(folder.path / kHashChainFile).front().step == 8);
 }
