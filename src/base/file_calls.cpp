@@ -24,6 +24,14 @@ std::string hint_for_file_error(int error) {
       return "check the owner and the permissions of the path and of the folders above it";
     case ENOENT:
       return "check the path; a folder above it may be missing";
+    case ENOTDIR:
+      return "check the path; a part of it is a file, not a folder";
+    case EISDIR:
+      return "this is a folder: name a file";
+    case EFBIG:
+      return "the file reaches the limit of the shell (ulimit -f) or of the file system";
+    case EIO:
+      return "the disk or the file server reports an error: see the system's log";
     case EMFILE:
     case ENFILE:
       return "too many open files: raise the limit with ulimit -n";

@@ -73,7 +73,7 @@ void set_limit(PlanConfiguration& plan) {
   const std::int64_t most = is_gpu ? find_gpu(device).memory : 0;
   if (plan.memory.empty()) {
     if (most == 0 && !plan.step.what_if)
-      config::throw_missing("hasten plan: no limit of memory", "name one: --memory 16GiB");
+      config::throw_missing("--memory is missing", "set it to the limit, such as --memory 16GiB");
     plan.memory_bytes = most;
     return;
   }

@@ -103,9 +103,10 @@ void check_dummy(const TrainOptions& options, const config::OptionTable& table) 
                    "use --data dummy");
   }
   if (dummy && options.dummy_length > options.max_length) {
-    throw_conflict("dummy_length " + str(options.dummy_length) + " is more than max_length " +
-                       str(options.max_length),
-                   "use --max_length " + str(options.dummy_length));
+    throw_conflict(
+        "dummy_length " + str(options.dummy_length) + " is more than max_length " +
+            str(options.max_length),
+        str("use --dummy_length ", options.max_length, ", or --max_length ", options.dummy_length));
   }
 }
 

@@ -114,7 +114,11 @@ std::string hint_for_folder(const fs::path& folder) {
     }
   }
   const std::string download = download_command(folder);
-  return download.empty() ? "check the path of the folder" : "fetch the weights: " + download;
+  if (!download.empty()) return "fetch the weights: " + download;
+  std::string hint = "check the path of the folder";
+  if (fs::exists(folder / "config.json", ignored))
+    hint += "; to train from random weights, name " + (folder / "config.json").string();
+  return hint;
 }
 
 }  // namespace
