@@ -89,6 +89,14 @@ void print_training_summary(const TrainOutput& result, const std::string& folder
   std::cout << "Saved in " << folder << '\n';
 }
 
+// Prints how a run continues that a signal has stopped, if it has a checkpoint.
+void print_continuation(const Trainer& trainer) {
+  if (checkpoints(trainer.args().output_dir).empty()) return;
+  std::cout << "Stopped at step " << trainer.state().global_step << " of "
+            << trainer.state().max_steps
+            << ": the same command with --resume_from_checkpoint true continues the run\n";
+}
+
 // True if the run has made its last step but was stopped before it saved its model.
 bool model_is_unsaved(const Trainer& trainer) {
   const bool saved = trainer.has_saved_model();
@@ -148,6 +156,7 @@ TrainingResult train_and_evaluate(Trainer& trainer, bool evaluates) {
   if (!trainer.is_world_process_zero()) return trained;
   if (trained.saved) {
     print_training_summary(trained.result, trainer.args().output_dir);
+    if (trained.result.stop_signal != 0) print_continuation(trainer);
   } else {
     print_line("Nothing was trained: the model and the results in " + trainer.args().output_dir +
                " are unchanged.");

@@ -128,6 +128,8 @@ def continued_run():
     step = json.loads((stopped.output_dir / "trainer_state.json").read_text())["global_step"]
     check([folder.name for folder in stopped.output_dir.glob("checkpoint-*")] == [f"checkpoint-{step}"], "a run with checkpoints: the only one is that of the stop",
           stopped.last_lines())
+    check(f"Stopped at step {step} of {MAX_STEPS}: the same command with --resume_from_checkpoint true continues" in stopped.text(),
+          "a run with checkpoints: it says how it continues", stopped.last_lines())
     last = step + 20
     runs = [Running("undisturbed", (), *arguments, "--max_steps", last), Running("stopped", (), *arguments, "--max_steps", last, "--resume_from_checkpoint", "true")]
     check([run.end() for run in runs] == [0, 0], "the stopped run continues to its end", *(run.last_lines() for run in runs))
