@@ -23,7 +23,9 @@ int diff(int argc, char** argv) {
   const RunDifference& difference = *result.difference;
   std::cout << str(
       "different from step ", difference.step, " on: ", difference.part,
-      difference.other_parts > 0 ? str(" and ", difference.other_parts, " others") : "",
+      difference.other_parts > 0
+          ? " and " + count_text(static_cast<std::int64_t>(difference.other_parts), "other")
+          : "",
       "\nequal before: ", equal, '\n');
   return 1;
 }

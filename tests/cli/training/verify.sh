@@ -25,6 +25,20 @@ open("c/hash_chain.jsonl", "w").write(lines[:at] + '"step":5' + lines[at + 8:])
 PYTHON
 hasten diff a c
 
+echo "## two changed tensors of a checkpoint"
+cp -r a d
+python3 - <<'PYTHON'
+import json, struct
+path = "d/checkpoint-8/model.safetensors"
+data = bytearray(open(path, "rb").read())
+size, = struct.unpack("<Q", data[:8])
+header = json.loads(data[8:8 + size])
+for name in ("classifier.bias", "classifier.weight"):
+    data[8 + size + header[name]["data_offsets"][0]] ^= 1
+open(path, "wb").write(data)
+PYTHON
+hasten diff a d
+
 echo "## errors"
 hasten verify missing
 hasten verify a --from 3
