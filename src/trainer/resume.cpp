@@ -1,6 +1,8 @@
 #include "trainer/resume.h"
 
 #include <algorithm>
+#include <system_error>
+#include <utility>
 
 #include "checkpoint/machine_checkpoints.h"
 #include "hasten/base/error.h"
@@ -24,13 +26,22 @@ std::string names_of(const std::vector<fs::path>& folders) {
 }
 
 [[noreturn]] void throw_no_training_state(const fs::path& folder) {
-  throw ConfigError(
-      "trainer.no-training-state",
-      {.what = "resume_from_checkpoint " + folder.string(),
-       .got = "a folder without training_position.json",
-       .expected = "a checkpoint with the optimizer's state",
-       .hint = "a folder that save_only_model or the Hugging Face Trainer saved cannot be resumed: "
-               "pass it as --model to start a new run"});
+  ErrorText text{.what = "resume_from_checkpoint " + folder.string(),
+                 .got = "a folder without training_position.json",
+                 .expected = "a checkpoint with the optimizer's state",
+                 .hint =
+                     "a folder that save_only_model or the Hugging Face Trainer saved cannot be "
+                     "resumed: pass it as --model to start a new run"};
+  std::error_code unknown;
+  const std::vector<fs::path> inside = checkpoints(folder);
+  if (!inside.empty()) {
+    text.got = "the folder of " + names_of(inside);
+    text.hint = "name one of these, such as " + inside.back().string();
+  } else if (!fs::is_directory(folder, unknown)) {
+    text.got = "no such folder";
+    text.hint = "check the path, or pass true to resume from the newest checkpoint in output_dir";
+  }
+  throw ConfigError("trainer.no-training-state", std::move(text));
 }
 
 [[noreturn]] void throw_no_checkpoint(const fs::path& output_dir) {

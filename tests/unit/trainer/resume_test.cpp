@@ -159,6 +159,27 @@ TEST_CASE("resume: a damaged checkpoint is named and set aside, and the one befo
     CHECK(at::equal(tensor, resumed.weights.at(name)));
 }
 
+TEST_CASE("resume: a path that is not a checkpoint is refused, and the error says what it is") {
+  const Folder folder;
+  TrainingArguments args = ten_steps(folder.path);
+  run(args);
+  const auto error_for = [&](const fs::path& path) {
+    args.resume_from_checkpoint = path.string();
+    try {
+      run(args);
+    } catch (const Error& error) {
+      CHECK(error.code() == "trainer.no-training-state");
+      return std::string(error.what());
+    }
+    return std::string("none");
+  };
+  const std::string missing = error_for(folder.path / "checkpoint-7");
+  CHECK_MESSAGE(contains(missing, "got no such folder"), missing);
+  const std::string above = error_for(folder.path);
+  CHECK_MESSAGE(contains(above, "got the folder of checkpoint-2, checkpoint-4, "), above);
+  CHECK_MESSAGE(contains(above, "such as " + (folder.path / "checkpoint-10").string()), above);
+}
+
 TEST_CASE("resume: a best checkpoint that is damaged is not loaded at the end") {
   const Folder folder;
   TrainingArguments args = ten_steps(folder.path);
