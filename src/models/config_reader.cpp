@@ -31,7 +31,11 @@ std::string model_type_in(const std::string& text, const std::string& where) {
 ConfigReader::ConfigReader(const std::string& text, const std::string& where) : where_(where) {
   const auto refuse = [&](const std::string& got) {
     throw DataError("models.config-json",
-                    {.what = where, .got = got, .expected = "a model's config.json"});
+                    {.what = where,
+                     .got = got,
+                     .expected = "a model's config.json",
+                     .hint = "name the folder of a model, or its config.json; if this is such a "
+                             "file, fetch it again"});
   };
   try {
     object_ = parse_strict_json(text);

@@ -87,6 +87,11 @@ TEST_CASE("bert config: the error for an invalid value names its key") {
 TEST_CASE("bert config: other text and other models' configurations are refused") {
   CHECK(code_of([] { BertConfig::from_json("", "c"); }) == "models.config-json");
   CHECK(code_of([] { BertConfig::from_json("[1, 2]", "c"); }) == "models.config-json");
+  try {
+    BertConfig::from_json("\x80", "net/model.safetensors");
+  } catch (const DataError& error) {
+    CHECK(error.hint().find("name the folder of a model, or its config.json") == 0);
+  }
   CHECK(code_of([] { BertConfig::from_json("{\"model_type\": \"bert\"", "c"); }) ==
         "models.config-json");
   Json other = small();
