@@ -38,13 +38,13 @@ Flag split_flag(std::string_view argument) {
   return flag;
 }
 
-[[noreturn]] void throw_unexpected(const std::string& argument) {
-  const bool file =
-      ends_with(argument, ".yaml") || ends_with(argument, ".yml") || ends_with(argument, ".json");
-  throw ConfigError("config.unexpected-argument",
-                    {.what = "unexpected argument '" + argument + "'",
-                     .hint = file ? "name a configuration file with --config_file " + argument
-                                  : "write every option as --name value"});
+// Returns what to do about an argument that belongs to no option. `before` is the boolean option that
+// precedes it, or null.
+std::string hint_for_unexpected(const std::string& argument, const Option* before) {
+  if (ends_with(argument, ".yaml") || ends_with(argument, ".yml") || ends_with(argument, ".json"))
+    return "name a configuration file with --config_file " + argument;
+  if (before != nullptr) return "--" + before->name + " takes true, false or no value";
+  return "write every option as --name value";
 }
 
 class FlagReader {
@@ -55,7 +55,11 @@ class FlagReader {
   std::vector<Assignment> read() {
     while (at_ < arguments_.size()) {
       const std::string argument = arguments_[at_++];
-      if (!is_flag(argument)) throw_unexpected(argument);
+      if (!is_flag(argument)) {
+        throw ConfigError("config.unexpected-argument",
+                          {.what = "unexpected argument '" + argument + "'",
+                           .hint = hint_for_unexpected(argument, boolean_before(at_ - 1))});
+      }
       read_one(split_flag(argument));
     }
     return std::move(assignments_);
@@ -76,6 +80,14 @@ class FlagReader {
       default:
         return add(flag.name, next(*option, flag.name));
     }
+  }
+
+  // Returns the boolean option whose flag is the argument before this position, or null.
+  const Option* boolean_before(std::size_t at) const {
+    if (at == 0 || !is_flag(arguments_[at - 1])) return nullptr;
+    const Flag flag = split_flag(arguments_[at - 1]);
+    const Option* const option = flag.value ? nullptr : table_.find(flag.name);
+    return option != nullptr && option->kind == Kind::boolean ? option : nullptr;
   }
 
   // Reads `--no_bf16` if there is a flag bf16.

@@ -37,7 +37,8 @@ const std::vector<BadLine> bad_lines = {
      "name a configuration file with --config_file train.yaml"},
     {"-s 1", "config.unexpected-argument", "unexpected argument '-s'"},
     {"--", "config.unexpected-argument", "unexpected argument '--'"},
-    {"--bf16 maybe", "config.unexpected-argument", "unexpected argument 'maybe'"},
+    {"--bf16 maybe", "config.unexpected-argument",
+     "unexpected argument 'maybe'. Hint: --bf16 takes true, false or no value"},
     {"--seed 1 2", "config.unexpected-argument", "unexpected argument '2'"},
     // missing values
     {"--seed", "config.missing-value",
