@@ -1,7 +1,10 @@
 #include "hasten/launch/slurm_script.h"
 
+#include <signal.h>
+
 #include <algorithm>
 #include <filesystem>
+#include <utility>
 
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
@@ -37,6 +40,44 @@ std::string job_name_of(const std::string& program) {
   return name.empty() ? "hasten" : name;
 }
 
+// The signals that launchers forward to their ranks.
+constexpr std::pair<std::string_view, int> kForwarded[] = {
+    {"HUP", SIGHUP}, {"INT", SIGINT}, {"TERM", SIGTERM}, {"USR1", SIGUSR1}, {"USR2", SIGUSR2}};
+
+bool is_whole_number(std::string_view text) {
+  return !text.empty() && text.find_first_not_of("0123456789") == text.npos;
+}
+
+// Returns the number of a signal that launchers forward. The text is a name, with or without SIG,
+// or the number. Returns 0 for other texts.
+int forwarded_signal(std::string_view text) {
+  if (text.starts_with("SIG")) text.remove_prefix(3);
+  for (const auto& [name, number] : kForwarded) {
+    if (text == name || text == str(number)) return number;
+  }
+  return 0;
+}
+
+// Returns the exit code of a run that Slurm's signal has stopped. The option is
+// [R:]SIGNAL[@SECONDS].
+int exit_code_of_signal(const std::string& option) {
+  std::string_view text = option;
+  const bool to_script_only = text.starts_with("B:");
+  if (text.starts_with("R:")) text.remove_prefix(2);
+  const std::size_t at = text.find('@');
+  const int signal = forwarded_signal(text.substr(0, at));
+  const bool has_valid_time = at == text.npos || is_whole_number(text.substr(at + 1));
+  if (signal != 0 && has_valid_time) return 128 + signal;
+  throw ConfigError(
+      "config.bad-value",
+      {.what = "slurm_signal",
+       .got = "'" + option + "'",
+       .expected = "SIGNAL, SIGNAL@SECONDS or R:SIGNAL@SECONDS, and one of the signals that "
+                   "launchers forward: HUP, INT, TERM, USR1, USR2",
+       .hint = to_script_only ? "leave out B:, with which Slurm signals the script and no launcher"
+                              : ""});
+}
+
 std::string sbatch_lines(const SlurmScript& script) {
   std::string text;
   const auto line = [&](const auto&... parts) { text += str("#SBATCH --", parts..., "\n"); };
@@ -60,46 +101,65 @@ std::string sbatch_lines(const SlurmScript& script) {
   return text;
 }
 
-std::string step_lines(const SlurmScript& script) {
+// `run_launcher` are the commands of a shell that run one launcher. `words` go to that shell before
+// the launcher's options.
+std::string step_lines(const SlurmScript& script, const std::string& run_launcher,
+                       const std::string& words = "") {
   // Adds --no_config_file, because the options already contain the file that was read here, and a
   // default file on another machine must not change them. Adds the number of cores for srun,
   // because since Slurm 22.05 srun does not take it from the job.
   const std::string cores =
       script.cpus_per_task ? str(" --cpus-per-task=", *script.cpus_per_task) : "";
-  std::string text = str("srun --nodes=", script.num_machines, " --ntasks=", script.num_machines,
-                         " --ntasks-per-node=1", cores, " --cpu-bind=none \\\n",
-                         "  --export=ALL --kill-on-bad-exit=1 \\\n",
-                         "  bash -c 'exec \"$0\" launch --machine_rank \"$SLURM_NODEID\" "
-                         "--no_config_file \"$@\"' ",
-                         shell_word(script.hasten), " \\\n  --num_machines ", script.num_machines,
-                         " --main_process_ip \"$first_host\" --main_process_port \"$port\"");
+  std::string text =
+      str("srun --nodes=", script.num_machines, " --ntasks=", script.num_machines,
+          " --ntasks-per-node=1", cores, " --cpu-bind=none \\\n",
+          "  --export=ALL --kill-on-bad-exit=1 \\\n", "  bash -c '", run_launcher, "' ",
+          shell_word(script.hasten), words, " \\\n  --num_machines ", script.num_machines,
+          " --main_process_ip \"$first_host\" --main_process_port \"$port\"");
   for (const std::string& option : script.options) text += " " + shell_word(option);
   text += " -- \\\n ";
   for (const std::string& word : script.program) text += " " + shell_word(word);
   return text;
 }
 
-// Returns the exit code of a run that Slurm's signal has stopped, as a shell's expression. The
-// option is [R|B:]SIGNAL[@SECONDS] with a name or a number.
-std::string exit_code_of_signal(const std::string& option) {
-  const std::string signal = split(option.substr(option.find(':') + 1), '@').front();
-  const bool is_number = signal.find_first_not_of("0123456789") == signal.npos;
-  return "$((128 + " + (is_number ? signal : "$(kill -l " + signal + ")") + "))";
+// Returns the step of a job that Slurm signals before its time limit, and the commands that decide
+// whether Slurm starts the job again.
+//
+// srun ends all launchers when one fails, and its exit code is the largest of theirs. So the code
+// of a launcher that the signal has stopped becomes 0: otherwise srun would send SIGTERM to ranks
+// that still save, and the larger code 143 of their launcher would hide the stop. The launcher of
+// machine 0 ends with the code of the job. It runs on the same machine as the script, and notes the
+// stop in a file.
+std::string requeued_step_lines(const SlurmScript& script) {
+  const int code = exit_code_of_signal(script.signal);
+  const std::string run_launcher = str(
+      "trap : HUP INT TERM USR1 USR2; code=0\n",
+      "  \"$0\" launch --machine_rank \"$SLURM_NODEID\" --no_config_file \"${@:2}\" || code=$?\n",
+      "  [ \"$code\" = ", code, " ] || exit \"$code\"\n",
+      "  [ \"$SLURM_NODEID\" != 0 ] || echo \"$code\" >\"$1\"");
+  return str(
+      "# Slurm sends a signal before the time limit; launchers forward it to the ranks. srun must\n"
+      "# not end ranks that still save, so a launcher that the signal has stopped returns 0, and\n"
+      "# machine 0, which is this one, notes the stop in a file.\n"
+      "stop=$(mktemp)\n"
+      "code=0\n",
+      step_lines(script, run_launcher, " \"$stop\""),
+      " || code=$?\n"
+      "stop_code=$(cat \"$stop\")\n"
+      "rm \"$stop\"\n\n"
+      "# A run that this signal has stopped is not complete, so Slurm starts the job again.\n"
+      "if [ \"$code\" = 0 ] && [ -n \"$stop_code\" ]; then\n"
+      "  code=$stop_code\n"
+      "  scontrol requeue \"$SLURM_JOB_ID\" || true\n"
+      "fi\n"
+      "exit \"$code\"\n");
 }
 
-// Returns the step and, if Slurm sends a signal before the time limit, what follows it. Without
-// such a signal its exit code is the script's.
-std::string step_and_requeue_lines(const SlurmScript& script) {
-  if (script.signal.empty()) return step_lines(script) + "\n";
-  return "# Slurm sends a signal before the time limit; launchers forward it to the ranks.\n"
-         "code=0\n" +
-         step_lines(script) +
-         " || code=$?\n\n"
-         "# A run that this signal has stopped is not complete, so Slurm starts the job again.\n"
-         "if [ \"$code\" = \"" +
-         exit_code_of_signal(script.signal) +
-         "\" ]; then scontrol requeue \"$SLURM_JOB_ID\" || true; fi\n"
-         "exit \"$code\"\n";
+// Returns the step. Its exit code is the script's.
+std::string plain_step_lines(const SlurmScript& script) {
+  return step_lines(script,
+                    "exec \"$0\" launch --machine_rank \"$SLURM_NODEID\" --no_config_file \"$@\"") +
+         "\n";
 }
 
 // True for an option that the script sets itself, or that only affects how the script is written.
@@ -162,7 +222,7 @@ std::string to_text(const SlurmScript& script) {
          "# All launchers connect to the first machine, at a port computed from the job's number.\n"
          "read -r first_host < <(scontrol show hostnames \"$SLURM_JOB_NODELIST\")\n"
          "port=$((20000 + SLURM_JOB_ID % 9973))\n\n" +
-         step_and_requeue_lines(script);
+         (script.signal.empty() ? plain_step_lines(script) : requeued_step_lines(script));
 }
 
 }  // namespace hasten

@@ -20,6 +20,7 @@ import tempfile
 import time
 
 from clean import CLEAN
+from rows import write_ids
 
 parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
 parser.add_argument("print_worker")
@@ -391,10 +392,10 @@ def script_of_launch(slurm):
         print(script.read_text(), text, shown, sep="\n")
 
 
-def submitted_launch(slurm, program, *options):
-    """Submits the script of hasten launch --slurm for two machines, and returns the job's number and its log."""
+def submitted_launch(slurm, program, *options, words=()):
+    """Submits the script of hasten launch --slurm for two machines, and returns the job's number and its log. `words` are the program's."""
     script = slurm.folder / "real.sbatch"
-    script.write_text(run(HASTEN, "launch", "--slurm", "--num_machines", 2, "--slurm_time", "10:00", *options, program).stdout)
+    script.write_text(run(HASTEN, "launch", "--slurm", "--num_machines", 2, "--slurm_time", "10:00", *options, program, *words).stdout)
     # The user's configuration file on the machines must not be read; nothing would start with this file.
     (slurm.folder / "default_config.yaml").write_text("num_machines: 77\n")
     job = slurm.run("sbatch", "--parsable", "-D", slurm.folder, script, HASTEN_HOME=str(slurm.folder), HASTEN_NO_CONFIG_FILE="").stdout.strip()
@@ -457,22 +458,66 @@ def real_launch(slurm):
     check_launcher_refused("srun -n2", "Slurm", "srun", "-N2", "-n2", **slurm.variables)
 
 
-def requeued_launch(slurm):
-    """The signal before the time limit stops a job; its script requeues it, and the ranks learn that they have restarted."""
-    waits = slurm.folder / "waits"
-    waits.write_text(f'#!/bin/bash\n[ "$TORCHELASTIC_RESTART_COUNT" = 0 ] || exec {PROGRAM}\n'
-                     'trap "exit 138" USR1\necho up\nwhile :; do sleep 0.1; done\n')
-    waits.chmod(0o755)
-    job, log = submitted_launch(slurm, waits, "--num_processes", 4, "--slurm_signal", "USR1@120")
-    check(until(lambda: log.exists() and log.read_text().count("] up\n") == 4, 20), "four ranks run in a job that expects a signal")
+def check_requeued(slurm, what, job):
+    """Sends USR1 to the job, checks that Slurm requeues it, and lets it run again at once. Returns the text of scontrol at its end."""
     slurm.run("scancel", "--signal=USR1", job)
-    is_pending = until(lambda: re.search("JobState=PENDING(.|\n)*Restarts=1", slurm.run("scontrol", "show", "job", job).stdout), 20)
-    check(is_pending, "the job is requeued after USR1")
+    is_pending = until(lambda: re.search("JobState=PENDING(.|\n)*Restarts=1", slurm.run("scontrol", "show", "job", job).stdout), 30)
+    check(is_pending, f"{what} is requeued after USR1")
+    # Slurm takes the late end of the first script for the end of a job that it has started again meanwhile.
+    until(lambda: not marked_processes(f"SLURM_JOB_ID={job}"), 20)
+    time.sleep(1)
     slurm.run("scontrol", "update", f"JobId={job}", "StartTime=now")  # Slurm would wait for two minutes
-    shown = slurm.wait_for(job)
+    return slurm.wait_for(job)
+
+
+def requeued_launch(slurm):
+    """The signal before the time limit stops a job; its script requeues it, and the ranks learn that they have restarted. The ranks of one machine
+    need longer than the others to save: neither srun nor a launcher ends them meanwhile."""
+    for slow, restarts in ((0, 0), (1, 0), (1, 1)):
+        what = f"a job whose machine {slow} stops last, with {restarts} restarts,"
+        waits = slurm.folder / f"waits{slow}{restarts}"
+        waits.write_text(f'#!/bin/bash\n[ "$TORCHELASTIC_RESTART_COUNT" = 0 ] || exec {PROGRAM}\n'
+                         f'stop() {{ if [ $GROUP_RANK = {slow} ]; then for i in 1 2 3 4; do sleep 0.5; done; fi; echo saved; exit 138; }}\n'
+                         'trap stop USR1\ntrap "echo ended; exit 143" TERM\necho up\nwhile :; do sleep 0.1; done\n')
+        waits.chmod(0o755)
+        job, log = submitted_launch(slurm, waits, "--num_processes", 4, "--slurm_signal", "USR1@120", "--max_restarts", restarts)
+        check(until(lambda: log.exists() and log.read_text().count("] up\n") == 4, 20), f"{what} has four ranks")
+        shown = check_requeued(slurm, what, job)
+        text = log.read_text()
+        check(text.count("] saved\n") == 4 and "] ended" not in text, f"{what} saves in all ranks")
+        if failures:
+            print(text)
+        workers = check_workers(what, workers_in(text), "hasten launch", [2, 2], text)
+        check("ExitCode=0:0" in shown and {(w["job"], w["attempt"]) for w in workers} == {(job, 1)}, "all ranks know the job's number and its restart")
+
+
+def requeued_training(slurm):
+    """hasten train stops at the signal, and continues in the requeued job with the bits of an undisturbed job."""
+    if not pathlib.Path(HASTEN).with_name("hasten-torch").exists():
+        return print("not tested: hasten train needs hasten-torch")
+    data = slurm.folder / "rows.safetensors"
+    write_ids(data, 403, 7)
+
+    def submitted(name):
+        """Returns the job's number, its log and its folder."""
+        out = slurm.folder / name
+        words = ["train", "--use_cpu", "--disable_tqdm", "--model", HERE.parent / "oracle/data/models/sequence_single_label", "--data", data, "--output_dir", out,
+                 "--per_device_train_batch_size", 2, "--max_steps", 400, "--save_steps", 50, "--hash_chain_steps", 50]
+        return *submitted_launch(slurm, HASTEN, "--num_processes", 4, "--num_cpu_threads_per_process", 1, "--slurm_signal", "USR1@120", words=words), out
+
+    def results(out):
+        return [(out / name).read_bytes() for name in ("model.safetensors", "hash_chain.jsonl") if (out / name).exists()]
+    job, log, straight = submitted("straight")
+    check("ExitCode=0:0" in slurm.wait_for(job), "an undisturbed training job succeeds")
+    job, log, stopped = submitted("stopped")
+    check(until(lambda: (stopped / "checkpoint-50").exists(), 60), "a training job saves a checkpoint")
+    shown = check_requeued(slurm, "a training job", job)
     text = log.read_text()
-    workers = check_workers("a requeued job", workers_in(text), "hasten launch", [2, 2], text)
-    check("ExitCode=0:0" in shown and {(w["job"], w["attempt"]) for w in workers} == {(job, 1)}, "all ranks know the job's number and its restart")
+    check("ExitCode=0:0" in shown and "resuming from" in text, "the requeued job continues from its checkpoint")
+    check(len(results(straight)) == 2 and results(stopped) == results(straight), "its weights and its hash chain are those of the undisturbed job")
+    if failures:
+        print(text)
+
 
 
 def with_slurm():
@@ -480,7 +525,7 @@ def with_slurm():
         if not shutil.which(name, path=os.environ.get("PATH", "") + ":/usr/sbin:/sbin"):
             skip(f"{name} is missing (Debian: slurm-wlm, munge)")
     with Slurm() as slurm:
-        for part in (steps, scripts, mpi_inside, host_lists, script_of_launch, real_launch, requeued_launch):
+        for part in (steps, scripts, mpi_inside, host_lists, script_of_launch, real_launch, requeued_launch, requeued_training):
             part(slurm)
 
 

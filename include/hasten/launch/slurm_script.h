@@ -10,7 +10,8 @@
 //   $ sbatch train.sbatch
 //
 // Submits nothing and calls no command of Slurm. Throws ConfigError "config.bad-value" for a value
-// that cannot be written in a line of the script. Thread rule: values and pure functions.
+// that cannot be written in a line of the script, and for a signal that launchers do not forward.
+// Thread rule: values and pure functions.
 #pragma once
 
 #include <cstdint>
@@ -31,7 +32,9 @@ struct SlurmScript {
   std::string time;  // "1-12:00:00"; empty for the partition's limit.
   std::string partition;
   std::string account;
-  std::string signal;  // "USR1@120", sent before the time is up; empty for none.
+  // "USR1@120", sent to the launchers before the time is up; empty for none. A job that it has
+  // stopped is requeued.
+  std::string signal;
   std::optional<std::int64_t> gpus_per_node;
   std::optional<std::int64_t> cpus_per_task;  // Cores per machine; unset for whole machines.
   std::vector<std::string> options;           // Further options of each launcher.

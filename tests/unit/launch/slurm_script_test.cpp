@@ -6,6 +6,8 @@
 #include <array>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
+#include <iterator>
 
 #include "hasten/base/files.h"
 #include "hasten/base/text.h"
@@ -104,7 +106,8 @@ TEST_CASE("Slurm script: the options become Slurm's lines") {
                   "  './my train' --epochs 3 || code=$?\n") != std::string::npos);
   CHECK(text.find("--cpus-per-task=16 --cpu-bind=none") != std::string::npos);
   CHECK(text.find("slurm_time") == std::string::npos);
-  CHECK(text.find("--machine_rank \"$SLURM_NODEID\" --no_config_file \"$@\"") != std::string::npos);
+  CHECK(text.find("--machine_rank \"$SLURM_NODEID\" --no_config_file \"${@:2}\"") !=
+        std::string::npos);
 
   const std::string plain = to_text(parsed({"--slurm", "train"}));
   CHECK(has_line(plain, "#SBATCH --exclusive"));
@@ -115,23 +118,60 @@ TEST_CASE("Slurm script: the options become Slurm's lines") {
 }
 
 TEST_CASE("Slurm script: a run that Slurm's signal has stopped is requeued, and no other run") {
-  // Here srun fails with a given code. The script has the same exit code.
-  const auto requeued = [](const std::string& signal, int code) {
+  // Here srun is a shell function that runs one launcher after the other, and returns the largest
+  // exit code, as srun does. A launcher is a script that ends with its machine's code. While it
+  // runs, its shell receives the signal, too.
+  const auto requeued = [](const std::string& signal, const std::string& codes, int script_code) {
     const TemporaryDirectory folder;
+    const std::string launcher = (folder.path() / "launcher").string();
+    write_file_atomically(launcher, str("#!/bin/bash\n"
+                                        "[ \"$1 $2 $3 $4\" = \"launch --machine_rank "
+                                        "$SLURM_NODEID --no_config_file\" ] || exit 99\n"
+                                        "kill -USR1 $PPID; kill -TERM $PPID\n"
+                                        "codes=(",
+                                        codes, "); exit ${codes[$SLURM_NODEID]}\n"));
+    std::filesystem::permissions(launcher, std::filesystem::perms::owner_all);
+    SlurmScript script = parsed({"--slurm", "--slurm_signal", signal, "train"});
+    script.hasten = launcher;
     const std::string file = (folder.path() / "run.sbatch").string();
-    write_file_atomically(
-        file,
-        str("scontrol() { [ \"$1\" = show ] && echo gpu1 || echo \"$*.\"; }\n", "srun() { return ",
-            code, "; }\n", to_text(parsed({"--slurm", "--slurm_signal", signal, "train"}))));
-    return output_of("code=0; SLURM_JOB_ID=7 SLURM_JOB_NODELIST=gpu1 bash " + file +
-                     str(" || code=$?; [ $code = ", code, " ]"));
+    write_file_atomically(file,
+                          "scontrol() { [ \"$1\" = show ] && echo gpu1 || echo \"$*.\"; }\n"
+                          "srun() { while [ \"$1\" != bash ]; do shift; done\n"
+                          "  local worst=0 code SLURM_NODEID; export SLURM_NODEID\n"
+                          "  for SLURM_NODEID in 1 0; do code=0; \"$@\" || code=$?\n"
+                          "    [ $code -le $worst ] || worst=$code; done; return $worst; }\n" +
+                              to_text(script));
+    const std::string text = output_of(str("code=0; TMPDIR=", folder.path().string(),
+                                           " SLURM_JOB_ID=7 SLURM_JOB_NODELIST=gpu1 ", "bash ",
+                                           file, " || code=$?; [ $code = ", script_code, " ]"));
+    // The script's own file is removed.
+    CHECK(std::distance(std::filesystem::directory_iterator(folder.path()), {}) == 2);
+    return text;
   };
-  CHECK(requeued("USR1@120", 138) == "requeue 7.\n");
-  CHECK(requeued("R:10@120", 138) == "requeue 7.\n");
-  CHECK(requeued("TERM", 143) == "requeue 7.\n");
-  CHECK(requeued("USR1@120", 143).empty());  // scancel
-  CHECK(requeued("USR1@120", 0).empty());
-  CHECK(requeued("USR1@120", 7).empty());
+  CHECK(requeued("USR1@120", "138 138", 138) == "requeue 7.\n");
+  CHECK(requeued("R:10@120", "138 138", 138) == "requeue 7.\n");
+  CHECK(requeued("SIGUSR1", "138 138", 138) == "requeue 7.\n");
+  CHECK(requeued("TERM", "143 143", 143) == "requeue 7.\n");
+  CHECK(requeued("USR1@120", "143 143", 143).empty());  // scancel
+  CHECK(requeued("TERM@60", "143 5", 5).empty());       // srun ends the others after a failure
+  CHECK(requeued("USR1@120", "138 1", 1).empty());
+  CHECK(requeued("USR1@120", "0 0", 0).empty());
+  CHECK(requeued("USR1@120", "7 7", 7).empty());
+}
+
+TEST_CASE("Slurm script: a signal that launchers would not forward is refused") {
+  const auto code = [](const std::string& signal) {
+    return code_of([&] { to_text(parsed({"--slurm", "--slurm_signal", signal, "train"})); });
+  };
+  for (const char* signal : {"B:USR1@120", "KILL@60", "9", "USR3", "R:", "@120", "USR1@", "USR1@x",
+                             "10x", "RB:USR1", "USR1@120@3"}) {
+    CAPTURE(signal);
+    CHECK(code(signal) == "config.bad-value");
+  }
+  for (const char* signal : {"HUP", "INT@1", "R:USR2@120", "12"}) {
+    CAPTURE(signal);
+    CHECK(code(signal) == "none");
+  }
 }
 
 TEST_CASE("Slurm script: a flag overrides a variable in the launchers, too") {
