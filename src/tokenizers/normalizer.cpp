@@ -1,7 +1,11 @@
 #include "tokenizers/normalizer.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
+#include <memory>
+#include <mutex>
+#include <span>
 
 #include "tokenizers/unicode_tables.h"
 
@@ -43,68 +47,75 @@ void sort_marks(std::vector<Part>& parts) {
 }  // namespace
 
 Normalizer::Normalizer(const NormalizerOptions& options)
-    : options_(options), unicode_(Unicode::get()), table_(Unicode::kLimit, keep) {
-  build_table();
+    : options_(options), unicode_(Unicode::get()), actions_(compute_actions()) {
   for (char32_t c = 0; c < 128; ++c) {
-    const std::uint16_t action = table_[c];
+    const std::uint16_t action = actions_[c];
     ascii_kept_[c] = action != drop;
     ascii_byte_[c] = action == space ? ' ' : static_cast<char>(c);
     if (action >= first_mapping) ascii_byte_[c] = mappings_[action - first_mapping].bytes[0];
   }
 }
 
-// Fills table_. The large classes are set at once; for other characters compute_action tries
-// out the result.
-void Normalizer::build_table() {
+const Normalizer& Normalizer::get(const NormalizerOptions& options) {
+  static std::array<std::once_flag, 16> is_built;
+  static std::array<std::unique_ptr<const Normalizer>, 16> all;
+  const std::size_t index = (options.clean_text ? 1 : 0) | (options.ideographs ? 2 : 0) |
+                            (options.strip_accents ? 4 : 0) | (options.lowercase ? 8 : 0);
+  std::call_once(is_built[index], [&] { all[index].reset(new Normalizer(options)); });
+  return *all[index];
+}
+
+// The large classes are set at once; for other characters compute_action tries out the result.
+CodePointTable<std::uint16_t> Normalizer::compute_actions() {
+  Actions actions(Unicode::kLimit, keep);
+  const auto compute = [&](char32_t c) { actions[c] = compute_action(c); };
   const auto each = [](std::span<const CodePointRange> ranges, auto&& use) {
     for (const auto& range : ranges)
       for (char32_t c = range.first; c <= range.last; ++c) use(c);
   };
   if (options_.clean_text) {
-    each(dropped_ranges, [this](char32_t c) { table_[c] = drop; });
-    each(white_ranges, [this](char32_t c) { compute_action(c); });
+    each(dropped_ranges, [&](char32_t c) { actions[c] = drop; });
+    each(white_ranges, compute);
   }
   if (options_.ideographs) {
-    each(ideograph_ranges, [this](char32_t c) {
+    each(ideograph_ranges, [&](char32_t c) {
       if (unicode_.is(c, Unicode::decomposes))
-        compute_action(c);
+        compute(c);
       else
-        table_[c] = add_spaces;
+        actions[c] = add_spaces;
     });
   }
   if (options_.lowercase) {
-    compute_action(0x130);
+    compute(0x130);
     for (const auto& range : case_ranges)
-      for (char32_t c = range.first; c <= range.last; c += range.step) compute_action(c);
+      for (char32_t c = range.first; c <= range.last; c += range.step) compute(c);
   }
   if (options_.strip_accents) {
-    each(mark_ranges, [this](char32_t c) { compute_action(c); });
+    each(mark_ranges, compute);
     for (const auto& range : combining_ranges)
-      for (char32_t c = range.first; c <= range.last; ++c) compute_action(c);
-    for (const auto& pair : decomposition_pairs) compute_action(pair.whole);
+      for (char32_t c = range.first; c <= range.last; ++c) compute(c);
+    for (const auto& pair : decomposition_pairs) compute(pair.whole);
     for (std::size_t at = 0; at < decomposition_singles.size();
          at += 2 + decomposition_singles[at + 1])
       for (char32_t i = 0; i < decomposition_singles[at + 1]; ++i)
-        compute_action(decomposition_singles[at] + i);
-    for (char32_t c = kHangulFirst; c <= kHangulLast; ++c) table_[c] = hangul;
+        compute(decomposition_singles[at] + i);
+    for (char32_t c = kHangulFirst; c <= kHangulLast; ++c) actions[c] = hangul;
   }
+  return CodePointTable<std::uint16_t>([&](char32_t first, std::span<std::uint16_t> page) {
+    std::copy_n(actions.begin() + first, page.size(), page.begin());
+  });
 }
 
-void Normalizer::compute_action(char32_t c) {
+std::uint16_t Normalizer::compute_action(char32_t c) {
   std::vector<Character> result{{c, 0}};
   apply(result);
   bool ordered = true;  // no part is a mark that could change places with a neighbour
   for (const Character& part : result) ordered &= unicode_.combining_class(part.value) == 0;
-  if (options_.strip_accents && !ordered)
-    table_[c] = needs_context;
-  else if (result.empty())
-    table_[c] = drop;
-  else if (result.size() == 1 && result[0].value == ' ')
-    table_[c] = space;
-  else if (result.size() == 1 && result[0].value == c)
-    table_[c] = keep;
-  else
-    table_[c] = add_mapping(result);
+  if (options_.strip_accents && !ordered) return needs_context;
+  if (result.empty()) return drop;
+  if (result.size() == 1 && result[0].value == ' ') return space;
+  if (result.size() == 1 && result[0].value == c) return keep;
+  return add_mapping(result);
 }
 
 Normalizer::Action Normalizer::add_mapping(const std::vector<Character>& result) {
@@ -176,7 +187,7 @@ bool Normalizer::run_by_table(std::string_view text, Normalized& out) const {
     if constexpr (with_origins) out.origins.reserve(out.bytes.capacity(), used);
     to = out.bytes.data() + used;
     const DecodedCharacter character = decode_utf8(at);
-    const std::uint16_t action = table_[character.value];
+    const std::uint16_t action = actions_[character.value];
     if (action == needs_context) return false;
     to = write_action(action, character, at, to);
     if constexpr (with_origins) {

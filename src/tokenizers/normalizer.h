@@ -3,7 +3,7 @@
 // into spaces, puts spaces around ideographs, decomposes characters and strips accents, and
 // lower-cases.
 //
-//   const Normalizer normalizer({.clean_text = true, .lowercase = true});
+//   const Normalizer& normalizer = Normalizer::get({.clean_text = true, .lowercase = true});
 //   Normalized out;
 //   normalizer.run("Caf\u00e9 \u4e2d", false, out);   // out.text() == "cafe  \u4e2d "
 //
@@ -18,6 +18,7 @@
 
 #include "base/utf8.h"
 #include "tokenizers/buffer.h"
+#include "tokenizers/code_point_table.h"
 #include "tokenizers/unicode.h"
 
 namespace hasten::tokenizers {
@@ -40,13 +41,19 @@ struct Normalized {
 
 class Normalizer {
  public:
-  explicit Normalizer(const NormalizerOptions& options);
+  // Returns the only object with these options. The first call builds it (some milliseconds, 0.1
+  // MB), and it lives until the process ends.
+  static const Normalizer& get(const NormalizerOptions& options);
+  Normalizer(const Normalizer&) = delete;
+  Normalizer& operator=(const Normalizer&) = delete;
 
   const NormalizerOptions& options() const noexcept { return options_; }
   // Replaces `out`; fills out.origins only if `origins` is true. `text` must be valid UTF-8.
   void run(std::string_view text, bool origins, Normalized& out) const;
 
  private:
+  explicit Normalizer(const NormalizerOptions& options);
+
   // The result for a character: one of these, or first_mapping plus an index into mappings_.
   // `needs_context` means that it depends on the neighbours.
   enum Action : std::uint16_t {
@@ -69,8 +76,11 @@ class Normalizer {
     std::uint32_t origin;
   };
 
-  void build_table();
-  void compute_action(char32_t c);
+  // The Action, or first_mapping plus an index, of each code point.
+  using Actions = std::vector<std::uint16_t>;
+
+  CodePointTable<std::uint16_t> compute_actions();
+  std::uint16_t compute_action(char32_t c);
   Action add_mapping(const std::vector<Character>& result);
   char* write_action(std::uint16_t action, const DecodedCharacter& character, const char* at,
                      char* to) const noexcept;
@@ -85,9 +95,8 @@ class Normalizer {
 
   NormalizerOptions options_;
   const Unicode& unicode_;
-  // The Action, or first_mapping plus an index, of each code point.
-  std::vector<std::uint16_t> table_;
   std::vector<Mapping> mappings_;
+  CodePointTable<std::uint16_t> actions_;
   std::array<char, 128> ascii_byte_{};
   std::array<std::uint8_t, 128> ascii_kept_{};
 };

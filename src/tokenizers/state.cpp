@@ -46,7 +46,7 @@ void check_templates(const BertTokenizer::State& state, const std::vector<Templa
 
 BertTokenizer::State::State(tokenizers::Definition definition)
     : options(std::move(definition.options)),
-      normalizer(normalizer_options(options)),
+      normalizer(tokenizers::Normalizer::get(normalizer_options(options))),
       pieces(std::move(definition.vocabulary), piece_options(options)),
       added(options.added_tokens, normalizer),
       templates(std::move(definition.templates)),

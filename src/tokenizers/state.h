@@ -47,7 +47,7 @@ struct BertTokenizer::State {
   explicit State(tokenizers::Definition definition);
 
   TokenizerOptions options;
-  tokenizers::Normalizer normalizer;
+  const tokenizers::Normalizer& normalizer;
   tokenizers::WordPiece pieces;
   tokenizers::AddedTokens added;
   tokenizers::Templates templates;

@@ -151,7 +151,7 @@ struct ByteLevelStep : NormalizerStep {
 };
 
 struct BertStep : NormalizerStep {
-  explicit BertStep(const NormalizerOptions& options) : normalizer(options) {}
+  explicit BertStep(const NormalizerOptions& options) : normalizer(Normalizer::get(options)) {}
   bool run(const AlignedView& text, AlignedBuffer& out, Scratch& scratch) const override {
     normalizer.run(text.bytes, out.tracks, scratch.normalized);
     const Normalized& result = scratch.normalized;
@@ -165,7 +165,7 @@ struct BertStep : NormalizerStep {
       out.alignments.push_back(places[result.origins.data()[i]]);
     return true;
   }
-  Normalizer normalizer;
+  const Normalizer& normalizer;
 };
 
 struct CharsmapStep : NormalizerStep {

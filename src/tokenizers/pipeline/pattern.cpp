@@ -4,7 +4,7 @@
 #include <pcre2.h>
 
 #include <algorithm>
-#include <map>
+#include <span>
 #include <utility>
 
 #include "base/utf8.h"
@@ -65,21 +65,21 @@ Matcher::Memory& Matcher::memory() {
   return *memory_;
 }
 
-CharacterCodes::CharacterCodes(const std::vector<Row>& rows) : blocks_(0x110000 >> kShift) {
-  std::map<std::string, std::uint16_t> numbers;
-  std::string block(kSize, '\0');
-  std::size_t row = 0;
-  for (std::size_t i = 0; i < blocks_.size(); ++i) {
-    const auto begin = static_cast<char32_t>(i << kShift);
-    for (char32_t c = begin; c < begin + kSize; ++c) {
-      while (row + 1 < rows.size() && rows[row + 1].first <= c) ++row;
-      block[c - begin] = static_cast<char>(c < 0x80 ? c : rows[row].code);
-    }
-    const auto [found, is_new] = numbers.emplace(block, static_cast<std::uint16_t>(numbers.size()));
-    if (is_new) codes_.insert(codes_.end(), block.begin(), block.end());
-    blocks_[i] = found->second;
-  }
-}
+CharacterCodes::CharacterCodes(const std::vector<Row>& rows)
+    : codes_([&, row = std::size_t{0}](char32_t first, std::span<std::uint8_t> page) mutable {
+        for (char32_t i = 0; i < page.size();) {
+          const char32_t c = first + i;
+          if (c < 0x80) {
+            page[i++] = static_cast<std::uint8_t>(c);
+            continue;
+          }
+          while (row + 1 < rows.size() && rows[row + 1].first <= c) ++row;
+          std::size_t count = page.size() - i;
+          if (row + 1 < rows.size()) count = std::min<std::size_t>(count, rows[row + 1].first - c);
+          std::fill_n(page.begin() + i, count, rows[row].code);
+          i += static_cast<char32_t>(count);
+        }
+      }) {}
 
 struct Pattern::Compiled {
   Owned<pcre2_code> code;

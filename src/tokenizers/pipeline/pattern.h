@@ -20,12 +20,13 @@
 // Source: Oniguruma 6.9's document RE (syntax of Ruby) and its Rust binding's find_iter.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "tokenizers/code_point_table.h"
 
 namespace hasten::tokenizers {
 
@@ -61,15 +62,10 @@ class CharacterCodes {
     std::uint8_t code;
   };
   explicit CharacterCodes(const std::vector<Row>& rows);
-  std::uint8_t of(char32_t c) const noexcept {
-    return codes_[std::size_t{blocks_[c >> kShift]} << kShift | (c & (kSize - 1))];
-  }
+  std::uint8_t of(char32_t c) const noexcept { return codes_[c]; }
 
  private:
-  static constexpr int kShift = 7;
-  static constexpr char32_t kSize = 1 << kShift;
-  std::vector<std::uint16_t> blocks_;
-  std::vector<std::uint8_t> codes_;
+  CodePointTable<std::uint8_t> codes_;
 };
 
 class Pattern {

@@ -14,7 +14,7 @@ namespace {
 using Spans = std::vector<std::pair<std::size_t, std::size_t>>;
 
 Spans raw(const std::vector<AddedToken>& tokens, std::string_view text) {
-  const AddedTokens added(tokens, Normalizer({}));
+  const AddedTokens added(tokens, Normalizer::get({}));
   std::vector<AddedMatch> matches;
   added.find_raw(text, matches);
   Spans out;
@@ -52,7 +52,8 @@ TEST_CASE("lstrip and rstrip remove white space, except white space of another t
 }
 
 TEST_CASE("normalized tokens are found by their normalized form") {
-  const AddedTokens added({{.id = 9, .content = "Caf\u00e9", .normalized = true}}, Normalizer({}));
+  const AddedTokens added({{.id = 9, .content = "Caf\u00e9", .normalized = true}},
+                          Normalizer::get({}));
   CHECK_FALSE(added.has_raw());
   REQUIRE(added.has_normalized());
   std::vector<AddedMatch> matches;
@@ -66,7 +67,7 @@ TEST_CASE("normalized tokens are found by their normalized form") {
 }
 
 TEST_CASE("tokens that are equal or empty after normalization are refused") {
-  const Normalizer normalizer({});
+  const Normalizer& normalizer = Normalizer::get({});
   CHECK_THROWS_AS(
       AddedTokens({{.content = "Ab", .normalized = true}, {.content = "aB", .normalized = true}},
                   normalizer),

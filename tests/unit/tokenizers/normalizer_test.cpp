@@ -12,13 +12,13 @@ namespace {
 
 std::string normalized(std::string_view text, const NormalizerOptions& options = {}) {
   Normalized out;
-  Normalizer(options).run(text, false, out);
+  Normalizer::get(options).run(text, false, out);
   return std::string(out.text());
 }
 
 std::vector<std::uint32_t> origins(std::string_view text) {
   Normalized out;
-  Normalizer({}).run(text, true, out);
+  Normalizer::get({}).run(text, true, out);
   return {out.origins.data(), out.origins.data() + out.origins.size()};
 }
 

@@ -51,6 +51,12 @@ Tokenizer load(const json& file) {
   return Tokenizer::from_file(folder.path() / "tokenizer.json");
 }
 
+// The number of bytes that are allocated now.
+std::size_t used_memory() {
+  const struct mallinfo2 memory = mallinfo2();
+  return memory.uordblks + memory.hblkhd;
+}
+
 // The error message for a changed file, which begins with the error code, or "read" if there is no
 // error.
 std::string error_after(const std::function<void(json&)>& change) {
@@ -315,18 +321,36 @@ TEST_CASE("steps that lengthen a text beyond the limit are an error") {
   }
 }
 
+TEST_CASE("a tokenizer of as many parts as a file may have takes less than 16 MiB") {
+  json normalizers = json::array(), splits = json::array();
+  for (int i = 0; i < 64; ++i) {
+    normalizers.push_back({{"type", "BertNormalizer"},
+                           {"clean_text", i % 2 == 0},
+                           {"handle_chinese_chars", i % 4 < 2},
+                           {"strip_accents", i % 8 < 4},
+                           {"lowercase", i % 16 < 8}});
+    splits.push_back({{"type", "Split"},
+                      {"pattern", {{"Regex", "\\p{Lu}\\p{M}*|\\p{L}+|\\p{N}{1,3}|[^\\s\\p{L}]+"}}},
+                      {"behavior", "Isolated"},
+                      {"invert", false}});
+  }
+  json file = byte_level();
+  file["normalizer"] = {{"type", "Sequence"}, {"normalizers", normalizers}};
+  file["pre_tokenizer"] = {{"type", "Sequence"}, {"pretokenizers", splits}};
+  (void)load(byte_level());
+  const std::size_t before = used_memory();
+  const Tokenizer tokenizer = load(file);
+  CHECK(used_memory() < before + (16 << 20));
+}
+
 TEST_CASE("the buffers of a long text are freed, and a full word cache starts over") {
   const Tokenizer tokenizer = load(byte_level());
   std::string text;
   while (text.size() < 1 << 20) text += "hello! ";
   (void)tokenizer.encode("!");
-  const auto used = [] {
-    const struct mallinfo2 memory = mallinfo2();
-    return memory.uordblks + memory.hblkhd;
-  };
-  const std::size_t before = used();
+  const std::size_t before = used_memory();
   (void)tokenizer.encode(text, {.truncation = Truncation::only_first, .max_length = 1});
-  CHECK(used() < before + (1 << 20));
+  CHECK(used_memory() < before + (1 << 20));
 
   tokenizers::WordCache cache;
   const std::vector<tokenizers::WordPart> parts(8, tokenizers::WordPart{1, 0, 1});
