@@ -2,7 +2,8 @@
 // not instrumented. The fuzzer still finds crashes in them, and reads of the module outside of a
 // buffer.
 //
-// Each row of each column of an accepted file is read, or refused with a problem.
+// Each row of each column of an accepted file is read, or refused with a problem. The memory is
+// limited to that of decoded values.
 #include <cstdint>
 #include <cstdlib>
 #include <memory>
@@ -10,6 +11,7 @@
 #include <vector>
 
 #include "data/arrow_table.h"
+#include "parsed_file.h"
 
 using namespace hasten;
 
@@ -60,6 +62,11 @@ void read_row(const ArrowTable& table, std::size_t index, const ArrowColumn& col
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   // A copy of exactly this size, so that a read beyond its end is detected.
   const std::vector<char> bytes(data, data + size);
+  // Arrow's own allocator is not counted.
+  static const int uses_malloc = setenv("ARROW_DEFAULT_MEMORY_POOL", "system", 1);
+  require(uses_malloc == 0);
+  const fuzz::MemoryLimit limit(
+      size + static_cast<std::size_t>(max_decoded_bytes(static_cast<std::int64_t>(size))));
   ArrowFile file;
   hasten_open_arrow({bytes.data(), bytes.size()}, file);
   require(file.problem.empty() != (file.table == nullptr));

@@ -4,10 +4,7 @@
 //
 // The first byte selects the meaning of the other bytes, so that the fuzzer need not guess
 // checksums. They are the whole archive, the text of one record of a fixed archive, a guard, or a
-// size. A file may only be refused with hasten's own errors.
-#include <sys/mman.h>
-#include <unistd.h>
-
+// size. A file may only be refused with hasten's own errors, and its memory is limited.
 #include <cstdint>
 #include <cstdlib>
 #include <map>
@@ -19,6 +16,7 @@
 #include "exported/size_expression.h"
 #include "formats/zip_archive.h"
 #include "hasten/base/error.h"
+#include "parsed_file.h"
 #include "zip_bytes.h"
 
 using namespace hasten;
@@ -45,14 +43,10 @@ std::string archive_with(const char* changed, const std::string& text) {
 
 // Reads everything in a file with these bytes.
 void read_archive(const std::string& bytes) {
-  const int file = ::memfd_create("model.pt2", 0);
-  if (file < 0 || ::write(file, bytes.data(), bytes.size()) != static_cast<ssize_t>(bytes.size()))
-    std::abort();
-  struct Closer {
-    int file;
-    ~Closer() { ::close(file); }
-  } closer{file};
-  const ZipArchive archive("/proc/self/fd/" + std::to_string(file));
+  static const fuzz::MemoryFile file;
+  file.write(bytes);
+  const fuzz::MemoryLimit limit(bytes.size());
+  const ZipArchive archive(file.path());
   for (const std::string& name : archive.names()) {
     try {
       archive.record(name);
@@ -77,7 +71,13 @@ void read_guard(const std::string& text) {
                               : std::nullopt;
       },
       {{"s0", 4}}};
+  const fuzz::MemoryLimit limit(text.size());
   exported::SizeExpression::parse_guard(text, {"x", "y"}, "guard").evaluate(values);
+}
+
+void read_size(const std::string& text) {
+  const fuzz::MemoryLimit limit(text.size());
+  exported::SizeExpression::parse_srepr(text, "size").evaluate({nullptr, {{"s0", 4}}});
 }
 
 }  // namespace
@@ -97,7 +97,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
         read_guard(text);
         break;
       case 's':
-        exported::SizeExpression::parse_srepr(text, "size").evaluate({nullptr, {{"s0", 4}}});
+        read_size(text);
         break;
       default:
         read_archive(text);

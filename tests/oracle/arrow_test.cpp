@@ -7,6 +7,7 @@
 #include <ctime>
 #include <nlohmann/json.hpp>
 
+#include "data/arrow_table.h"
 #include "hasten/base/files.h"
 #include "hasten/base/text.h"
 #include "hasten/data/arrow_dataset.h"
@@ -299,6 +300,14 @@ TEST_CASE("arrow: a file that ends too early is an error that names it") {
       CHECK(contains(error, file.filename().string()));
     }
   }
+}
+
+TEST_CASE("arrow: a small file that decompresses to a large one is refused") {
+  if (!can_read()) return;
+  CHECK(max_decoded_bytes(20'000) < 300'000'000);
+  const std::string error = error_for("inflating.arrow", {.columns = {"x"}});
+  CHECK_MESSAGE(contains(error, "cap exceeded"), error);
+  CHECK(contains(error, "inflating.arrow"));
 }
 
 // Each changed byte leads to rows or to an error. It must not lead to a different exception, an

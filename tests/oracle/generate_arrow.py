@@ -98,6 +98,13 @@ def write_rows(name):
     (HERE / name).write_bytes(bytes(data))
 
 
+def write_inflating(name):
+    """Writes 640 MB of zeros, which take 20 KB."""
+    table = pa.table({"x": numpy.zeros(80_000_000, numpy.int64)})
+    with pa.OSFile(str(HERE / name), "wb") as sink, pa.ipc.new_stream(sink, table.schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as writer:
+        writer.write_table(table)
+
+
 def main():
     datasets.disable_progress_bars()
     shutil.rmtree(HERE, ignore_errors=True)
@@ -131,6 +138,7 @@ def main():
     pq.write_table(pa.table({**precise, "small": pa.array([0.1, 0.25, 3], pa.float32())}), HERE / "precise.parquet")
     write_stream("masks.arrow", pa.table({"input_ids": [[2, 5, 3], [2, 3]], "attention_mask": [[1, 1, 1], [1]], "label": [0, 1]}))
     write_rows("rows.arrow")
+    write_inflating("inflating.arrow")
 
     # The rows of a task, as texts and as ids.
     texts = Dataset.from_dict(

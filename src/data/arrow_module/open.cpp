@@ -4,8 +4,10 @@
 #include <parquet/arrow/reader.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <exception>
 #include <limits>
+#include <memory>
 #include <utility>
 
 #include "data/arrow_module/column.h"
@@ -17,14 +19,17 @@ namespace {
 constexpr std::string_view kEndOfStream("\xff\xff\xff\xff\0\0\0\0", 8);
 constexpr const char* kFeaturesKey = "huggingface";
 
-// A small file can request a lot of memory. If it requests more than the machine has, this is an
+using Memory = std::shared_ptr<arrow::MemoryPool>;
+
+// Returns the memory into which the values of a file of this size are decompressed and decoded. A
+// few bytes can stand for any number of values. If a file requests too much memory, this is an
 // error about the file and does not end the process.
-arrow::MemoryPool* limited_memory() {
-  // Never destroyed: a table may live until the process ends, and returns its memory then.
-  static auto* const pool = new arrow::CappedMemoryPool(
+Memory memory_for(std::string_view bytes) {
+  const std::int64_t machine =
+      static_cast<std::int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGESIZE);
+  return std::make_shared<arrow::CappedMemoryPool>(
       arrow::default_memory_pool(),
-      static_cast<std::int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGESIZE));
-  return pool;
+      std::min(machine, max_decoded_bytes(static_cast<std::int64_t>(bytes.size()))));
 }
 
 std::string features_in(const arrow::Schema& schema) {
@@ -36,8 +41,10 @@ std::string features_in(const arrow::Schema& schema) {
 // The columns of a table. A derived class fills them.
 class Table : public ArrowTable {
  public:
-  explicit Table(const arrow::Schema& schema)
-      : columns_(static_cast<std::size_t>(schema.num_fields())), features_(features_in(schema)) {
+  Table(const arrow::Schema& schema, Memory memory)
+      : memory_(std::move(memory)),
+        columns_(static_cast<std::size_t>(schema.num_fields())),
+        features_(features_in(schema)) {
     for (const auto& field : schema.fields()) {
       column_types_.push_back(describe(*field->type()));
       column_types_.back().name = field->name();
@@ -76,6 +83,9 @@ class Table : public ArrowTable {
                     std::vector<std::string_view>& to) const override {
     return columns_[column].texts(cell, to);
   }
+
+ private:
+  Memory memory_;  // outlives the columns, and what a derived class has read
 
  protected:
   bool has_type(std::size_t column, const arrow::DataType& type) const {
@@ -124,8 +134,9 @@ class BatchTable : public Table {
 
 class ParquetTable : public Table {
  public:
-  ParquetTable(const arrow::Schema& schema, std::unique_ptr<parquet::arrow::FileReader> reader)
-      : Table(schema), reader_(std::move(reader)) {
+  ParquetTable(const arrow::Schema& schema, Memory memory,
+               std::unique_ptr<parquet::arrow::FileReader> reader)
+      : Table(schema, std::move(memory)), reader_(std::move(reader)) {
     rows_ = reader_->parquet_reader()->metadata()->num_rows();
   }
 
@@ -151,9 +162,9 @@ class ParquetTable : public Table {
   std::unique_ptr<parquet::arrow::FileReader> reader_;
 };
 
-arrow::ipc::IpcReadOptions reading_options() {
+arrow::ipc::IpcReadOptions reading_options(const Memory& memory) {
   arrow::ipc::IpcReadOptions options = arrow::ipc::IpcReadOptions::Defaults();
-  options.memory_pool = limited_memory();
+  options.memory_pool = memory.get();
   options.use_threads = false;
   options.ensure_alignment = arrow::ipc::Alignment::kDataTypeSpecificAlignment;
   return options;
@@ -161,12 +172,14 @@ arrow::ipc::IpcReadOptions reading_options() {
 
 void open_stream(std::string_view bytes, const std::shared_ptr<arrow::io::BufferReader>& input,
                  ArrowFile& file) {
-  const auto reader = arrow::ipc::RecordBatchStreamReader::Open(input.get(), reading_options());
+  const Memory memory = memory_for(bytes);
+  const auto reader =
+      arrow::ipc::RecordBatchStreamReader::Open(input.get(), reading_options(memory));
   if (!reader.ok()) {
     file.problem = reader.status().message();
     return;
   }
-  auto table = std::make_unique<BatchTable>(*(*reader)->schema());
+  auto table = std::make_unique<BatchTable>(*(*reader)->schema(), memory);
   for (;;) {
     std::shared_ptr<arrow::RecordBatch> batch;
     const arrow::Status status = (*reader)->ReadNext(&batch);
@@ -184,13 +197,15 @@ void open_stream(std::string_view bytes, const std::shared_ptr<arrow::io::Buffer
   file.table = std::move(table);
 }
 
-void open_batches(const std::shared_ptr<arrow::io::BufferReader>& input, ArrowFile& file) {
-  const auto reader = arrow::ipc::RecordBatchFileReader::Open(input, reading_options());
+void open_batches(std::string_view bytes, const std::shared_ptr<arrow::io::BufferReader>& input,
+                  ArrowFile& file) {
+  const Memory memory = memory_for(bytes);
+  const auto reader = arrow::ipc::RecordBatchFileReader::Open(input, reading_options(memory));
   if (!reader.ok()) {
     file.problem = reader.status().message();
     return;
   }
-  auto table = std::make_unique<BatchTable>(*(*reader)->schema());
+  auto table = std::make_unique<BatchTable>(*(*reader)->schema(), memory);
   for (int i = 0; i < (*reader)->num_record_batches(); ++i) {
     auto batch = (*reader)->ReadRecordBatch(i);
     file.problem = batch.ok() ? table->add(*std::move(batch)) : batch.status().message();
@@ -199,15 +214,17 @@ void open_batches(const std::shared_ptr<arrow::io::BufferReader>& input, ArrowFi
   file.table = std::move(table);
 }
 
-void open_parquet(const std::shared_ptr<arrow::io::BufferReader>& input, ArrowFile& file) {
+void open_parquet(std::string_view bytes, const std::shared_ptr<arrow::io::BufferReader>& input,
+                  ArrowFile& file) {
+  const Memory memory = memory_for(bytes);
   parquet::arrow::FileReaderBuilder builder;
   parquet::ArrowReaderProperties properties;
   properties.set_use_threads(false);
   properties.set_pre_buffer(false);
-  arrow::Status status = builder.Open(input, parquet::ReaderProperties(limited_memory()));
+  arrow::Status status = builder.Open(input, parquet::ReaderProperties(memory.get()));
   std::unique_ptr<parquet::arrow::FileReader> reader;
   if (status.ok()) {
-    builder.memory_pool(limited_memory())->properties(properties);
+    builder.memory_pool(memory.get())->properties(properties);
     status = builder.Build(&reader);
   }
   std::shared_ptr<arrow::Schema> schema;
@@ -216,7 +233,7 @@ void open_parquet(const std::shared_ptr<arrow::io::BufferReader>& input, ArrowFi
     file.problem = status.message();
     return;
   }
-  file.table = std::make_unique<ParquetTable>(*schema, std::move(reader));
+  file.table = std::make_unique<ParquetTable>(*schema, memory, std::move(reader));
 }
 
 }  // namespace
@@ -229,9 +246,9 @@ void hasten_open_arrow(std::string_view bytes, hasten::ArrowFile& file) {
         std::make_shared<arrow::Buffer>(reinterpret_cast<const std::uint8_t*>(bytes.data()),
                                         static_cast<std::int64_t>(bytes.size())));
     if (bytes.starts_with("PAR1")) {
-      open_parquet(input, file);
+      open_parquet(bytes, input, file);
     } else if (bytes.starts_with("ARROW1")) {
-      open_batches(input, file);
+      open_batches(bytes, input, file);
     } else {
       open_stream(bytes, input, file);
     }
