@@ -1,6 +1,7 @@
 #include "anatomy/caching_allocator.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace hasten::anatomy {
 namespace {
@@ -28,11 +29,15 @@ std::int64_t segment_bytes(std::int64_t requested) {
   return requested < kMinLarge ? kLargeSegment : round_up(requested, kRoundLarge);
 }
 
-CachingAllocator::Block* CachingAllocator::allocate(std::int64_t bytes) {
+CachingAllocator::Block* CachingAllocator::allocate(std::int64_t bytes, std::int64_t stream) {
   const std::lock_guard lock(mutex_);
   const std::int64_t size = round_up(std::max(bytes, kMinBlock), kMinBlock);
-  const bool small = size <= kMaxSmall;
-  Block wanted{.bytes = size, .address = -1, .small = small, .in_graph_pool = records_graph_};
+  Block wanted{.bytes = size,
+               .address = -1,
+               .small = size <= kMaxSmall,
+               .in_graph_pool = records_graph_,
+               .stream = stream};
+  if (stream != 0) has_later_batch_ = true;
   Pool& pool = pool_of(wanted);
   const auto fitting = pool.lower_bound(&wanted);
   Block* block = nullptr;
@@ -40,7 +45,7 @@ CachingAllocator::Block* CachingAllocator::allocate(std::int64_t bytes) {
     block = *fitting;
     pool.erase(fitting);
   } else {
-    block = new_segment(segment_bytes(size), small);
+    block = new_segment(wanted);
   }
   block->free = false;
   if (should_split(*block, size)) split(block, size);
@@ -57,7 +62,8 @@ CachingAllocator::Block* CachingAllocator::new_block(const Block& block) {
   return out;
 }
 
-CachingAllocator::Block* CachingAllocator::new_segment(std::int64_t bytes, bool small) {
+CachingAllocator::Block* CachingAllocator::new_segment(const Block& wanted) {
+  const std::int64_t bytes = segment_bytes(wanted.bytes);
   if (capacity_ > 0 && reserved_ + bytes > capacity_) {
     ++retries_;
     release_free_segments();
@@ -67,9 +73,14 @@ CachingAllocator::Block* CachingAllocator::new_segment(std::int64_t bytes, bool 
   peak_reserved_ = std::max(peak_reserved_, reserved_);
   lowest_address_ -= bytes;
   const std::int64_t address = lowest_address_;
-  if (listener_) listener_(true, {.address = address, .bytes = bytes, .small = small});
-  return new_block(
-      {.bytes = bytes, .address = address, .small = small, .in_graph_pool = records_graph_});
+  if (listener_) {
+    listener_(true,
+              {.address = address, .bytes = bytes, .small = wanted.small, .stream = wanted.stream});
+  }
+  Block segment = wanted;
+  segment.bytes = bytes;
+  segment.address = address;
+  return new_block(segment);
 }
 
 // Keeps the first `bytes` bytes of the block and makes a free block of the rest.
@@ -79,6 +90,7 @@ void CachingAllocator::split(Block* block, std::int64_t bytes) {
                                  .small = block->small,
                                  .free = true,
                                  .in_graph_pool = block->in_graph_pool,
+                                 .stream = block->stream,
                                  .before = block,
                                  .after = block->after});
   if (rest->after) rest->after->before = rest;
@@ -106,7 +118,10 @@ void CachingAllocator::record_graph(bool is_recorded) {
 }
 
 void CachingAllocator::release_free_segments() {
-  for (Pool* pool : {&default_pools_.small, &default_pools_.large}) {
+  end_use_of_batches();  // LibTorch waits for the device first
+  std::vector<Pool*> pools;
+  for (auto& [stream, each] : default_pools_) pools.insert(pools.end(), {&each.small, &each.large});
+  for (Pool* pool : pools) {
     for (auto entry = pool->begin(); entry != pool->end();) {
       Block* const block = *entry;
       if (block->before || block->after) {
@@ -114,12 +129,21 @@ void CachingAllocator::release_free_segments() {
         continue;
       }
       reserved_ -= block->bytes;
-      if (listener_)
-        listener_(false, {.address = block->address, .bytes = block->bytes, .small = block->small});
+      if (listener_) {
+        listener_(false, {.address = block->address,
+                          .bytes = block->bytes,
+                          .small = block->small,
+                          .stream = block->stream});
+      }
       entry = pool->erase(entry);
       unused_.push_back(block);
     }
   }
+}
+
+void CachingAllocator::end_use_of_batches() {
+  for (Block* const block : batch_in_use_) add_to_pool(block);
+  batch_in_use_.clear();
 }
 
 std::vector<CachingAllocator::Segment> CachingAllocator::segments() const {
@@ -131,6 +155,7 @@ std::vector<CachingAllocator::Segment> CachingAllocator::segments() const {
     Segment& segment = out.emplace_back();
     segment.address = first.address;
     segment.small = first.small;
+    segment.stream = first.stream;
     for (const Block* block = &first; block != nullptr; block = block->after) {
       segment.bytes += block->bytes;
       segment.blocks.push_back(block);
@@ -144,6 +169,12 @@ std::vector<CachingAllocator::Segment> CachingAllocator::segments() const {
 void CachingAllocator::free(Block* block) {
   const std::lock_guard lock(mutex_);
   allocated_ -= block->bytes;
+  if (block->stream == 0 || block->in_graph_pool) return add_to_pool(block);
+  if (std::exchange(has_later_batch_, false)) end_use_of_batches();
+  batch_in_use_.push_back(block);
+}
+
+void CachingAllocator::add_to_pool(Block* block) {
   block->free = true;
   if (Block* const left = block->before; left && left->free) {
     pool_of(*left).erase(left);

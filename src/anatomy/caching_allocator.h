@@ -19,13 +19,19 @@
 // Memory that is taken while a CUDA graph is recorded has a separate pool. Its segments are never
 // returned, because the graph uses their addresses.
 //
-// It simulates one stream. Thread rule: allocate, free and empty_cache may be called from any
-// thread (calls are serialized); the figures are read without a lock.
+// Each stream has separate memory. The computation runs on stream 0. Memory of another stream holds
+// a batch that is copied to the device while it computes (hasten/prepare/detail/to_device.h). The device
+// still computes with a batch when the host frees it and copies the next one. So such memory is
+// used again by the second batch after it, as on a GPU.
+//
+// Thread rule: allocate, free and empty_cache may be called from any thread (calls are serialized);
+// the figures are read without a lock.
 #pragma once
 
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <map>
 #include <mutex>
 #include <set>
 #include <utility>
@@ -43,16 +49,17 @@ class CachingAllocator {
     std::int64_t bytes = 0;
     std::int64_t address = 0;  // a simulated address, unique in this object
     bool small = false, free = false, in_graph_pool = false;
+    std::int64_t stream = 0;
     Block *before = nullptr, *after = nullptr;  // neighbours in the segment, or null
   };
 
   // `capacity` is the memory of the device in bytes; 0 means unlimited.
   explicit CachingAllocator(std::int64_t capacity = 0) : capacity_(capacity) {}
 
-  // `bytes` has to be positive. The block belongs to this object. Never fails: if the device lacks
-  // memory, the call counts it in missing() and still returns a block, so that the rest of the
-  // program is measured too.
-  Block* allocate(std::int64_t bytes);
+  // `bytes` has to be positive, and `stream` is the current stream. The block belongs to this
+  // object. Never fails: if the device lacks memory, the call counts it in missing() and still
+  // returns a block, so that the rest of the program is measured too.
+  Block* allocate(std::int64_t bytes, std::int64_t stream = 0);
   void free(Block* block);
   // Returns the segments that are entirely free to the device.
   void empty_cache();
@@ -63,6 +70,7 @@ class CachingAllocator {
   struct Segment {
     std::int64_t address = 0, bytes = 0;
     bool small = false;
+    std::int64_t stream = 0;
     std::vector<const Block*> blocks;
   };
   // Returns all segments, sorted by address.
@@ -96,11 +104,16 @@ class CachingAllocator {
   };
 
   Pool& pool_of(const Block& block) {
-    Pools& pools = block.in_graph_pool ? graph_pools_ : default_pools_;
+    Pools& pools = block.in_graph_pool ? graph_pools_ : default_pools_[block.stream];
     return block.small ? pools.small : pools.large;
   }
   Block* new_block(const Block& block);
-  Block* new_segment(std::int64_t bytes, bool small);
+  // Takes a segment for `wanted` from the device.
+  Block* new_segment(const Block& wanted);
+  // Puts a block that nothing uses into its pool.
+  void add_to_pool(Block* block);
+  // Makes the memory of earlier batches available again.
+  void end_use_of_batches();
   void split(Block* block, std::int64_t bytes);
   void merge(Block* left, Block* right);
   void release_free_segments();
@@ -109,9 +122,14 @@ class CachingAllocator {
   std::int64_t capacity_;
   std::function<void(bool is_taken, const Segment&)> listener_;
   std::deque<Block> blocks_;
-  std::vector<Block*> unused_;  // elements of blocks_ that are not in use
-  Pools default_pools_, graph_pools_;
+  std::vector<Block*> unused_;                   // elements of blocks_ that are not in use
+  std::map<std::int64_t, Pools> default_pools_;  // by stream
+  Pools graph_pools_;
   bool records_graph_ = false;
+  // The freed memory of a batch with which the device still computes, and whether memory for a
+  // later batch has been requested since.
+  std::vector<Block*> batch_in_use_;
+  bool has_later_batch_ = false;
   std::int64_t lowest_address_ = std::int64_t{1} << 46;
   std::int64_t allocated_ = 0, reserved_ = 0, peak_allocated_ = 0, peak_reserved_ = 0;
   std::int64_t retries_ = 0, missing_ = 0;

@@ -7,6 +7,7 @@
 #include <c10/core/CPUAllocator.h>
 #include <c10/core/CachingDeviceAllocator.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <atomic>
 #include <map>
@@ -14,6 +15,7 @@
 #include <mutex>
 #include <new>
 #include <typeinfo>
+#include <utility>
 
 #include "anatomy/cuda_stub_slot.h"
 #include "anatomy/dry_graphs.h"
@@ -32,17 +34,24 @@ void note_wait(const char* what) {
   if (DryGpu* const gpu = active_gpu) gpu->waits().add(what);
 }
 
-// One device and one stream. Events complete immediately.
+// The current stream of a thread: 0 for the computation, 1 for copies.
+thread_local c10::StreamId stream_of_thread = 0;
+
+// One device, with a stream for the computation and one for copies. Events complete immediately.
 struct Guard : c10::impl::NoOpDeviceGuardImpl<c10::kCUDA> {
   static c10::Device device() { return {c10::kCUDA, 0}; }
-  static c10::Stream stream() { return c10::Stream(c10::Stream::DEFAULT, device()); }
+  static c10::Stream stream(c10::StreamId id) {
+    return c10::Stream(c10::Stream::UNSAFE, device(), id);
+  }
   c10::Device getDevice() const override { return device(); }
   c10::Device exchangeDevice(c10::Device) const override { return device(); }
-  c10::Stream getStream(c10::Device) const noexcept override { return stream(); }
-  c10::Stream getDefaultStream(c10::Device) const override { return stream(); }
-  c10::Stream getStreamFromGlobalPool(c10::Device, bool) const override { return stream(); }
-  c10::Stream getNewStream(c10::Device, int) const override { return stream(); }
-  c10::Stream exchangeStream(c10::Stream) const noexcept override { return stream(); }
+  c10::Stream getStream(c10::Device) const noexcept override { return stream(stream_of_thread); }
+  c10::Stream getDefaultStream(c10::Device) const override { return stream(0); }
+  c10::Stream getStreamFromGlobalPool(c10::Device, bool) const override { return stream(1); }
+  c10::Stream getNewStream(c10::Device, int) const override { return stream(1); }
+  c10::Stream exchangeStream(c10::Stream next) const noexcept override {
+    return stream(std::exchange(stream_of_thread, next.id()));
+  }
   void record(void**, const c10::Stream&, const c10::DeviceIndex,
               const c10::EventFlag) const override {}
   void block(void*, const c10::Stream&) const override {}
@@ -177,6 +186,12 @@ std::atomic<const c10::impl::DeviceGuardImplInterface*>& guard_slot() {
 void simulate_gpus_without_cuda() { without_cuda = true; }
 
 DryGpu* DryGpu::active() { return active_gpu; }
+
+CachingAllocator::Block* DryGpu::allocate(std::int64_t bytes) {
+  // The guard is LibTorch's if its CUDA library is loaded.
+  const c10::impl::VirtualGuardImpl guard(c10::kCUDA);
+  return memory_->allocate(bytes, guard.getStream(Guard::device()).id());
+}
 
 DryGpu::DryGpu(const Gpu& gpu)
     : gpu_(gpu), memory_(std::make_shared<CachingAllocator>(gpu.memory - gpu.context)) {

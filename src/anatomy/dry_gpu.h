@@ -54,6 +54,8 @@ class DryGpu {
   const Gpu& gpu() const { return gpu_; }
   // Tensors share the ownership of the allocator and may outlive the DryGpu.
   const std::shared_ptr<CachingAllocator>& memory() const { return memory_; }
+  // Takes memory of the current stream.
+  CachingAllocator::Block* allocate(std::int64_t bytes);
   HostWaits& waits() { return waits_; }
 
   // Begins or ends the recording of a CUDA graph. The graph takes separate memory.

@@ -98,7 +98,7 @@ std::unique_ptr<Allocation> allocate(std::int64_t bytes, at::Device device) {
   DryGpu* const gpu = DryGpu::is_device(device) ? DryGpu::active() : nullptr;
   if (gpu == nullptr) return out;
   out->memory = gpu->memory();
-  out->block = out->memory->allocate(bytes);
+  out->block = gpu->allocate(bytes);
   out->bytes = out->block->bytes;
   return out;
 }

@@ -27,7 +27,8 @@ struct CallSite {
   Phase phase = Phase::other;
   std::int32_t module = -1;
   std::int32_t operation = -1;
-  std::int64_t call = -1;  // the number of the operator call
+  std::int64_t call = -1;   // the number of the operator call
+  std::int64_t stream = 0;  // the current stream of a GPU; 0 for the computation
 };
 
 struct Block {

@@ -1,5 +1,6 @@
 #include "anatomy/recorder.h"
 
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <torch/torch.h>
 
 #include <algorithm>
@@ -20,6 +21,16 @@ namespace hasten {
 
 using namespace anatomy;
 using Clock = std::chrono::steady_clock;
+
+namespace {
+
+// Returns the current stream, whose memory the device's allocator uses for the next block.
+std::int64_t current_stream(at::Device device) {
+  if (!device_of(device).traits().copies_in_background) return 0;  // it has no streams
+  return c10::impl::VirtualGuardImpl(device.type()).getStream(device).id();
+}
+
+}  // namespace
 
 Anatomy::Recorder* Anatomy::Recorder::active_ = nullptr;
 
@@ -269,7 +280,9 @@ std::string Anatomy::Recorder::current_module() {
 
 void Anatomy::Recorder::on_allocated(void* pointer, std::int64_t bytes) {
   if (bytes > 0) {
-    ledger_.allocate(pointer, bytes, call_site());
+    CallSite site = call_site();
+    site.stream = current_stream(device_);
+    ledger_.allocate(pointer, bytes, site);
     if (out_of_memory_event_ < 0) note_if_out_of_memory(bytes);
   } else if (bytes < 0) {
     ledger_.release(pointer, call_site().call);

@@ -105,7 +105,8 @@ void Anatomy::Recorder::fill_history(Memory& memory) const {
                               .component = block.component,
                               .phase = block.site.phase,
                               .module = index_of(modules_.name(block.site.module)),
-                              .operation = index_of(operation_name(block.site))});
+                              .operation = index_of(operation_name(block.site)),
+                              .stream = block.site.stream});
   }
   const std::int64_t origin =
       std::chrono::duration_cast<std::chrono::nanoseconds>(began_.time_since_epoch()).count();

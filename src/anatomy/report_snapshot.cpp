@@ -31,18 +31,20 @@ struct PlacedBlock {
 struct PlacedSegment {
   std::int64_t address = 0, bytes = 0;
   bool small = false;
+  std::int64_t stream = 0;
   std::vector<PlacedBlock> blocks;
 };
 
 // Assigns simulated addresses to allocations.
 class AddressAssigner {
  public:
-  using Listener = std::function<void(bool is_taken, std::int64_t address, std::int64_t bytes)>;
+  using Listener = std::function<void(bool is_taken, std::int64_t address, std::int64_t bytes,
+                                      std::int64_t stream)>;
 
   virtual ~AddressAssigner() = default;
-  // Return the address of a block of the history.
-  virtual std::int64_t allocate(std::int32_t block, std::int64_t bytes) = 0;
-  virtual std::int64_t release(std::int32_t block) = 0;
+  // Return the address of a block of the history. `number` is its index there.
+  virtual std::int64_t allocate(std::int32_t number, const MemoryHistory::Block& block) = 0;
+  virtual std::int64_t release(std::int32_t number) = 0;
   // Called once the release has been written.
   virtual void after_release() {}
   virtual std::vector<PlacedSegment> segments() const = 0;
@@ -53,23 +55,23 @@ class SeparateSegments : public AddressAssigner {
  public:
   explicit SeparateSegments(Listener listener) : listener_(std::move(listener)) {}
 
-  std::int64_t allocate(std::int32_t block, std::int64_t bytes) override {
+  std::int64_t allocate(std::int32_t number, const MemoryHistory::Block& block) override {
     const std::int64_t address = next_;
-    next_ += (bytes + kAlignment - 1) / kAlignment * kAlignment;
-    alive_[block] = {address, bytes};
-    listener_(true, address, bytes);
+    next_ += (block.bytes + kAlignment - 1) / kAlignment * kAlignment;
+    alive_[number] = {address, block.bytes};
+    listener_(true, address, block.bytes, /*stream=*/0);
     return address;
   }
 
-  std::int64_t release(std::int32_t block) override {
-    const auto found = alive_.find(block);
+  std::int64_t release(std::int32_t number) override {
+    const auto found = alive_.find(number);
     const auto [address, bytes] = found->second;
     released_ = {address, bytes};
     alive_.erase(found);
     return address;
   }
 
-  void after_release() override { listener_(false, released_.first, released_.second); }
+  void after_release() override { listener_(false, released_.first, released_.second, 0); }
 
   std::vector<PlacedSegment> segments() const override {
     std::vector<PlacedSegment> out;
@@ -96,19 +98,19 @@ class CachedSegments : public AddressAssigner {
   CachedSegments(std::int64_t capacity, Listener listener) : memory_(capacity) {
     memory_.on_segment(
         [listener = std::move(listener)](bool is_taken, const CachingAllocator::Segment& segment) {
-          listener(is_taken, kFirstAddress + segment.address, segment.bytes);
+          listener(is_taken, kFirstAddress + segment.address, segment.bytes, segment.stream);
         });
   }
 
-  std::int64_t allocate(std::int32_t block, std::int64_t bytes) override {
-    CachingAllocator::Block* const made = memory_.allocate(bytes);
-    alive_[block] = made;
-    blocks_[made] = {block, bytes};
+  std::int64_t allocate(std::int32_t number, const MemoryHistory::Block& block) override {
+    CachingAllocator::Block* const made = memory_.allocate(block.bytes, block.stream);
+    alive_[number] = made;
+    blocks_[made] = {number, block.bytes};
     return kFirstAddress + made->address;
   }
 
-  std::int64_t release(std::int32_t block) override {
-    const auto found = alive_.find(block);
+  std::int64_t release(std::int32_t number) override {
+    const auto found = alive_.find(number);
     CachingAllocator::Block* const made = found->second;
     const std::int64_t address = kFirstAddress + made->address;
     alive_.erase(found);
@@ -124,6 +126,7 @@ class CachedSegments : public AddressAssigner {
       placed.address = kFirstAddress + segment.address;
       placed.bytes = segment.bytes;
       placed.small = segment.small;
+      placed.stream = segment.stream;
       for (const CachingAllocator::Block* block : segment.blocks) {
         const auto found = blocks_.find(block);
         const bool is_used = found != blocks_.end();
@@ -162,8 +165,9 @@ class SnapshotWriter {
  private:
   // Writes the events of one device.
   void write_trace() {
-    const auto on_segment = [this](bool is_taken, std::int64_t address, std::int64_t bytes) {
-      write_event(is_taken ? "segment_alloc" : "segment_free", address, bytes, nullptr);
+    const auto on_segment = [this](bool is_taken, std::int64_t address, std::int64_t bytes,
+                                   std::int64_t stream) {
+      write_event(is_taken ? "segment_alloc" : "segment_free", address, bytes, stream, nullptr);
     };
     if (gpu_) {
       addresses_ = std::make_unique<CachedSegments>(device_bytes(), on_segment);
@@ -177,14 +181,15 @@ class SnapshotWriter {
       now_ = event.seconds;
       if (static_cast<std::int64_t>(i) == history_.out_of_memory_event) write_out_of_memory(block);
       if (event.is_allocation) {
-        write_event("alloc", addresses_->allocate(event.block, block.bytes), block.bytes, &block);
+        write_event("alloc", addresses_->allocate(event.block, block), block.bytes, block.stream,
+                    &block);
         live_ += block.bytes;
         continue;
       }
       live_ -= block.bytes;
       const std::int64_t address = addresses_->release(event.block);
-      write_event("free_requested", address, block.bytes, &block);
-      write_event("free_completed", address, block.bytes, &block);
+      write_event("free_requested", address, block.bytes, block.stream, &block);
+      write_event("free_completed", address, block.bytes, block.stream, &block);
       addresses_->after_release();
     }
     out_.end_list();
@@ -201,7 +206,7 @@ class SnapshotWriter {
     write("action", "oom");
     number("size", block.bytes);
     number("device_free", std::max<std::int64_t>(0, capacity - live_));
-    number("stream", 0);
+    number("stream", block.stream);
     number("time_us", static_cast<std::int64_t>(1e6 * now_));
     out_.key("frames");
     write_frames(&block);
@@ -210,12 +215,12 @@ class SnapshotWriter {
 
   // `block` is null for a segment.
   void write_event(const char* action, std::int64_t address, std::int64_t bytes,
-                   const MemoryHistory::Block* block) {
+                   std::int64_t stream, const MemoryHistory::Block* block) {
     out_.begin_dict();
     write("action", action);
     number("addr", address);
     number("size", bytes);
-    number("stream", 0);
+    number("stream", stream);
     number("time_us", static_cast<std::int64_t>(1e6 * now_));
     if (block != nullptr) write("category", name_of(block->component));
     out_.key("frames");
@@ -271,7 +276,7 @@ class SnapshotWriter {
       number("allocated_size", allocated);
       number("active_size", allocated);
       number("requested_size", requested);
-      number("stream", 0);
+      number("stream", segment.stream);
       write("segment_type", segment.small ? "small" : "large");
       out_.key("segment_pool_id");
       out_.pair(0, 0);

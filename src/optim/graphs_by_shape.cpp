@@ -1,5 +1,9 @@
 #include "optim/graphs_by_shape.h"
 
+#include <c10/core/impl/VirtualGuardImpl.h>
+
+#include <utility>
+
 #include "device/device.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
@@ -34,7 +38,8 @@ std::string missing_graph_reason(const TrainedObjects& objects) {
 }
 
 StepGraph::StepGraph(const TrainedObjects& objects)
-    : seeds_(objects.device),
+    : device_(objects.device),
+      seeds_(objects.device),
       optimizer_step_(repeatable(objects.optimizer)->repeated_step()),
       model_(objects.model) {}
 
@@ -65,8 +70,18 @@ const std::vector<at::Tensor>& StepGraph::replay() {
   seeds_.draw();
   optimizer_step_->write_numbers();
   recorded_->replay();
+  wait_for_previous_replay();
   optimizer_step_->mark_replayed();
   return results_;
+}
+
+// The device does not wait meanwhile: it has the step that has just been submitted.
+void StepGraph::wait_for_previous_replay() {
+  if (!device_of(device_).traits().copies_in_background) return;  // it has no streams
+  c10::Event replayed(device_.type());
+  replayed.record(c10::impl::VirtualGuardImpl(device_.type()).getStream(device_));
+  if (latest_replay_ && !latest_replay_->query()) latest_replay_->synchronize();
+  latest_replay_.emplace(std::move(replayed));
 }
 
 }  // namespace hasten

@@ -20,6 +20,7 @@
 // Thread rule: that of the optimizer; no other thread may use the device during a recording.
 #pragma once
 
+#include <c10/core/Event.h>
 #include <torch/nn/module.h>
 #include <torch/optim/optimizer.h>
 
@@ -27,6 +28,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -65,17 +67,22 @@ class StepGraph {
   // Returns whether a replay would still be the correct next step.
   bool fits() const { return optimizer_step_->can_repeat() && model_.is_unchanged(); }
   // Runs the step, and marks it for the optimizer, whose next step() only counts it. The results
-  // are overwritten by the next replay.
+  // are overwritten by the next replay. Blocks until the device has completed the replay before
+  // this one: one call starts a whole step, so the host would otherwise submit any number of steps
+  // to a slower device, and each of them keeps a batch.
   const std::vector<at::Tensor>& replay();
 
  private:
   explicit StepGraph(const TrainedObjects& objects);
+  void wait_for_previous_replay();
 
+  const at::Device device_;
   ops::StepSeeds seeds_;
   std::unique_ptr<RepeatedStep> optimizer_step_;
   const ModelTensors model_;
   std::vector<at::Tensor> results_;
   std::unique_ptr<RecordedGraph> recorded_;
+  std::optional<c10::Event> latest_replay_;  // unset before the first one, and on other devices
 };
 
 template <class Operands>

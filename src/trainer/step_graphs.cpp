@@ -8,6 +8,7 @@
 #include "data/repeated_batch.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
+#include "hasten/data/detail/loader_core.h"
 #include "hasten/data/detail/static_shapes.h"
 #include "hasten/models/training_traits.h"
 #include "hasten/optim/gradients.h"
@@ -105,7 +106,11 @@ AnyBatch Trainer::Impl::StepGraphs::pad_to_bucket(const AnyBatch& batch) const {
                         {.labels = labels.empty() ? "labels" : labels.front(),
                          .max_length = traits != nullptr ? traits->max_length() : 0});
   const bool is_padded = padded.at("input_ids").sizes() != columns->at("input_ids").sizes();
-  return is_padded ? AnyBatch(std::move(padded)) : batch;
+  if (!is_padded) return batch;
+  if (trainer_.args.dataloader_pin_memory) {
+    for (auto& [name, tensor] : padded) tensor = detail::pinned(tensor);
+  }
+  return AnyBatch(std::move(padded));
 }
 
 bool Trainer::Impl::StepGraphs::ensure_graph(const Step& step) {
@@ -130,7 +135,12 @@ bool Trainer::Impl::StepGraphs::ensure_graph(const Step& step) {
   }
   if (!is_due(shape)) return false;
   const auto* const graph = graphs_->record(
-      shape, [&] { return operands_of(step); },
+      shape,
+      [&] {
+        std::vector<AnyBatch> batches;
+        for (const AnyBatch& each : step.inputs) batches.push_back(with_own_memory(each));
+        return operands_with(std::move(batches));
+      },
       [&](Operands& operands) {
         return std::vector<at::Tensor>{run_operations(operands).on_device()};
       });
@@ -171,11 +181,11 @@ bool Trainer::Impl::StepGraphs::has_memory() const {
   return own && all.total && all.used && has_memory_for_graph(*all.total, *all.used, own->peak);
 }
 
-Trainer::Impl::StepGraphs::Operands Trainer::Impl::StepGraphs::operands_of(const Step& step) const {
+Trainer::Impl::StepGraphs::Operands Trainer::Impl::StepGraphs::operands_with(
+    std::vector<AnyBatch> batches) const {
   const at::Device device = trainer_.accelerator.device();
-  Operands made;
-  for (const AnyBatch& each : step.inputs) {
-    made.batches.push_back(with_own_memory(trainer_.to_device(each, 0)));
+  Operands made{.batches = std::move(batches)};
+  for (std::size_t i = 0; i < made.batches.size(); ++i) {
     made.items.push_back(number_of_step(device, at::kDouble));
     made.weights.push_back(number_of_step(device, at::kFloat));
   }
@@ -183,11 +193,10 @@ Trainer::Impl::StepGraphs::Operands Trainer::Impl::StepGraphs::operands_of(const
   return made;
 }
 
-void Trainer::Impl::StepGraphs::write(const Step& step, Operands& to) const {
+void Trainer::Impl::StepGraphs::write_numbers(const Step& step, Operands& to) const {
   const torch::NoGradGuard no_grad;
   const double total = std::accumulate(step.items.begin(), step.items.end(), 0.0);
-  for (std::size_t i = 0; i < step.inputs.size(); ++i) {
-    overwrite(to.batches[i], step.inputs[i]);
+  for (std::size_t i = 0; i < step.items.size(); ++i) {
     to.items[i].fill_(step.items[i]);
     to.weights[i].fill_(step.items[i]);
   }
@@ -209,7 +218,9 @@ DeferredScalar Trainer::Impl::StepGraphs::run_operations(Operands& operands) con
 
 DeferredScalar Trainer::Impl::StepGraphs::replay(const Step& step) {
   auto& graph = graphs_->at(shape_of_step(step.inputs));
-  write(step, *graph.operands);
+  for (std::size_t i = 0; i < step.inputs.size(); ++i)
+    overwrite(graph.operands->batches[i], step.inputs[i]);
+  write_numbers(step, *graph.operands);
   return DeferredScalar(graph.step->replay().front());
 }
 
@@ -221,8 +232,8 @@ DeferredScalar Trainer::Impl::StepGraphs::compute_gradients(const Step& step) {
     with_items.inputs.push_back(step.inputs[i]);
     with_items.items.push_back(step.items[i]);
   }
-  Operands operands = operands_of(with_items);
-  write(with_items, operands);
+  Operands operands = operands_with(with_items.inputs);
+  write_numbers(with_items, operands);
   return run_operations(operands);
 }
 

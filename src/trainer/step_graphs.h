@@ -46,11 +46,11 @@ bool has_memory_for_graph(std::int64_t total, std::int64_t used, std::int64_t pe
 
 class Trainer::Impl::StepGraphs {
  public:
-  // The micro-batches of a step, on the host.
+  // The micro-batches of a step.
   struct Step {
-    std::vector<RealRows> batches;
-    std::vector<AnyBatch> inputs;  // the same batches as the model takes them
-    std::vector<double> items;     // the number that the loss of each is a mean over
+    std::vector<RealRows> batches;  // on the host
+    std::vector<AnyBatch> inputs;   // the same batches on the device, as the model takes them
+    std::vector<double> items;      // the number that the loss of each is a mean over
   };
 
   // Logs the reason if there are no graphs.
@@ -92,8 +92,9 @@ class Trainer::Impl::StepGraphs {
   // Logs the reason, and uses no graphs from now on.
   void stop(const std::string& reason);
   TrainedObjects trained_objects() const;
-  Operands operands_of(const Step& step) const;
-  void write(const Step& step, Operands& to) const;
+  // Returns operands for these batches. The numbers are not written yet.
+  Operands operands_with(std::vector<AnyBatch> batches) const;
+  void write_numbers(const Step& step, Operands& to) const;
   DeferredScalar run_operations(Operands& operands) const;
 
   Impl& trainer_;

@@ -203,11 +203,12 @@ class Trainer::Run {
   // anatomy records steps, and in the rest of a window that a checkpoint has begun.
   bool may_use_graph() const { return graphs_.is_on() && !anatomy_ && window_batches_ == 0; }
 
-  // Waits for all batches of a step, because a graph runs them together.
+  // Waits for all batches of a step, because a graph runs them together. They are copied to the
+  // device now, while it still computes the step before.
   void add_to_step(RealRows rows, bool is_last_of_data) {
     if (run_.hashes) run_.hashes->add_rows(rows.batch, 0);
     pending_step_.items.push_back(rows.count > 0 ? trainer_.count_items(rows) : 0);
-    pending_step_.inputs.push_back(graphs_.pad_to_bucket(rows.batch));
+    pending_step_.inputs.push_back(trainer_.to_device(graphs_.pad_to_bucket(rows.batch), 0));
     pending_step_.batches.push_back(std::move(rows));
     if (is_last_of_data || std::ssize(pending_step_.batches) == args_.gradient_accumulation_steps)
       run_pending_step(std::exchange(pending_step_, {}));

@@ -98,6 +98,8 @@ def main():
             if "gpu" in memory:
                 check(abs(most_reserved - memory["gpu"]["reserved"]) <= 2 << 20, f"{name}: reserved {memory['gpu']['reserved']}, got {most_reserved}")
             check_segments(snapshot, alive, segments)
+            streams = {event["stream"] for event in snapshot["device_traces"][0] if event["action"] == "alloc"}
+            check(streams == ({0, 1} if "gpu" in memory else {0}), f"{name}: the batches of a GPU have a stream of their own, got {streams}")
             actions = [event["action"] for event in snapshot["device_traces"][0]]
             check(("oom" in actions) == ("out_of_memory" in memory) == (name == "full GPU"), f"{name}: the run is out of memory if and only if its GPU is full")
             names = {frame["name"] for event in snapshot["device_traces"][0] for frame in event["frames"]}

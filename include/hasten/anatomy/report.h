@@ -63,6 +63,7 @@ struct MemoryHistory {
     Component component = Component::unknown;
     Phase phase = Phase::other;
     std::int32_t module = -1, operation = -1;
+    std::int64_t stream = 0;  // Of a GPU; 0: the default stream.
   };
   struct Event {
     double seconds = 0;  // Since the anatomy began.

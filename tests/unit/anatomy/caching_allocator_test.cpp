@@ -105,6 +105,28 @@ TEST_CASE("caching allocator: a graph has memory of its own, which it keeps") {
   CHECK(memory.reserved() == 44 * kMiB);
 }
 
+TEST_CASE("caching allocator: a stream for copies has its own memory, for two batches at a time") {
+  CachingAllocator memory;
+  Block* const computed = memory.allocate(40 * kMiB);
+  memory.free(computed);
+  // A batch of two tensors. The device still computes with the batch before it.
+  std::vector<Block*> batch, previous;
+  for (int i = 0; i < 5; ++i) {
+    batch = {memory.allocate(12 * kMiB, /*stream=*/1), memory.allocate(16 * kMiB, 1)};
+    CHECK(memory.allocated() == 28 * kMiB);
+    CHECK(batch != previous);
+    CHECK(batch[0]->stream == 1);
+    for (Block* const each : batch) memory.free(each);
+    previous = batch;
+  }
+  CHECK(memory.allocated() == 0);
+  CHECK(memory.reserved() == (40 + 2 * 28) * kMiB);
+  CHECK(memory.allocate(40 * kMiB) == computed);
+  memory.free(computed);
+  memory.empty_cache();
+  CHECK(memory.reserved() == 0);
+}
+
 TEST_CASE("caching allocator: no memory is lost in any order of calls") {
   std::mt19937 random(7);
   CachingAllocator memory;
@@ -112,7 +134,7 @@ TEST_CASE("caching allocator: no memory is lost in any order of calls") {
   std::int64_t live = 0;
   for (int i = 0; i < 20000; ++i) {
     if (blocks.empty() || random() % 2) {
-      blocks.push_back(memory.allocate(1 + random() % (1 << (5 + random() % 20))));
+      blocks.push_back(memory.allocate(1 + random() % (1 << (5 + random() % 20)), random() % 3));
       live += blocks.back()->bytes;
     } else {
       std::swap(blocks[random() % blocks.size()], blocks.back());
