@@ -1,6 +1,7 @@
 #include "hasten/anatomy/report.h"
 
 #include <algorithm>
+#include <functional>
 
 #include "anatomy/roofline.h"
 #include "hasten/base/files.h"
@@ -43,6 +44,21 @@ double min_step_seconds(const Report& report) {
   for (const Operation& each : report.operations)
     seconds += std::max(compute_seconds(each, report), memory_seconds(each, report));
   return seconds / static_cast<double>(report.steps);
+}
+
+std::map<std::string, std::int64_t> attention_kernels(const Report& report) {
+  static const std::map<std::string, std::string, std::less<>> kernels = {
+      {"aten::_scaled_dot_product_cudnn_attention", "cudnn"},
+      {"aten::_scaled_dot_product_flash_attention", "flash"},
+      {"aten::_scaled_dot_product_efficient_attention", "efficient"},
+      {"aten::_scaled_dot_product_attention_math", "math"}};
+  std::map<std::string, std::int64_t> calls;
+  if (report.device == "cpu") return calls;
+  for (const Operation& each : report.operations) {
+    if (const auto kernel = kernels.find(each.name); kernel != kernels.end())
+      calls[kernel->second] += each.count;
+  }
+  return calls;
 }
 
 double backward_to_forward_ratio(const Report& report) {

@@ -133,6 +133,8 @@ std::string to_json(const Report& report) {
                             {"kernels", expected->kernels},
                             {"host", expected->host}};
   }
+  if (const auto kernels = attention_kernels(report); !kernels.empty())
+    out["attention_kernels"] = kernels;
   if (const double times = backward_to_forward_ratio(report); times > 0)
     out["backward_to_forward_ratio"] = times;
   if (const double reached = model_flops_utilization(report); reached > 0)

@@ -176,6 +176,14 @@ std::string roof_text(double flops_per_second, const char* type) {
   return flops_per_second > 0 ? str(in_units(flops_per_second, "FLOP/s"), ' ', type, ", ") : "";
 }
 
+// Names the kernels in which attention ran, or nothing if it ran in none of them.
+std::string attention_text(const Report& report) {
+  std::vector<std::string> kernels;
+  for (const auto& [name, calls] : attention_kernels(report))
+    kernels.push_back(str(name, " (", count_text(calls, "call"), ")"));
+  return kernels.empty() ? "" : "Kernels of attention: " + join(kernels, ", ") + ".\n";
+}
+
 std::string operations_text(const Report& report) {
   const OperationTotal all = grand_total(report);
   Rows groups, phases;
@@ -206,7 +214,7 @@ std::string operations_text(const Report& report) {
   if (const double times = backward_to_forward_ratio(report); times > 0)
     text +=
         str("The backward pass takes ", fixed(times, 2), " times the FLOP of the forward pass.\n");
-  return text;
+  return text + attention_text(report);
 }
 
 std::string by_name_text(const Report& report) {

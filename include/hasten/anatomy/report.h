@@ -12,6 +12,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -229,6 +230,11 @@ struct StepTime {
 // A step takes the longer of the two: the host does not wait for the GPU and may be phases ahead.
 // Returns nothing unless the report is a prediction for a GPU.
 HASTEN_API std::optional<StepTime> expected_step_time(const Report& report);
+// The kernels in which attention ran on a GPU, with the number of their calls: "cudnn", "flash",
+// "efficient" (the memory-efficient kernel), or "math" (composed of other operators). The kernels
+// of the backward pass have the same names, and are not counted. LibTorch chooses the kernel by
+// the GPU, the type, the head size, the mask and dropout.
+HASTEN_API std::map<std::string, std::int64_t> attention_kernels(const Report& report);
 // The FLOP of the backward passes divided by those of the forward passes, or 0 without a forward
 // pass.
 HASTEN_API double backward_to_forward_ratio(const Report& report);

@@ -365,6 +365,25 @@ TEST_CASE("dry GPU: the prediction of a step includes the memory of the allocato
   CHECK(estimate(options("cuda:v100-16gb", true)).without_formula.empty());
 }
 
+TEST_CASE("dry GPU: a report names the kernels in which attention runs") {
+  using Kernels = std::map<std::string, std::int64_t>;
+  const auto report = [](const char* device, bool bf16, AttentionImplementation attention) {
+    return estimate({.model = "bert-base",
+                     .attn_implementation = attention,
+                     .length = 64,
+                     .arguments = {.per_device_train_batch_size = 2, .bf16 = bf16},
+                     .device = device});
+  };
+  constexpr auto sdpa = AttentionImplementation::sdpa;
+  // Two steps with twelve layers each.
+  const anatomy::Report on_h100 = report("cuda:h100-80gb", true, sdpa);
+  CHECK(attention_kernels(on_h100) == Kernels{{"cudnn", 24}});
+  CHECK(to_text(on_h100).find("Kernels of attention: cudnn (24 calls).") != std::string::npos);
+  CHECK(to_json(on_h100).find("\"attention_kernels\": {\n  \"cudnn\": 24") != std::string::npos);
+  CHECK(attention_kernels(report("cuda:v100-16gb", false, sdpa)) == Kernels{{"efficient", 24}});
+  CHECK(attention_kernels(report("cuda:h100-80gb", true, AttentionImplementation::eager)).empty());
+}
+
 TEST_CASE("dry GPU: a step that does not fit is reported with the missing amount") {
   const anatomy::Report report = estimate({.model = "bert-large",
                                            .length = 512,
