@@ -1,17 +1,20 @@
 // Measures the rates that the time model of docs/gpu.md needs: matrix products, attention, norms,
 // element-wise operators and copies, in float, TF32, bfloat16 and float16. The shapes come from
 // BERT, GPT-2 and ResNet, and some sizes are not multiples of a kernel's tile. Prints a JSON line
-// for each call; with --gpu the line also has the predicted time for that GPU. The last line has
-// the shares of the GPU's peak rates that src/anatomy/gpu_speed.cpp needs.
+// for each call; with --gpu the line also has the predicted time for that GPU. Then each of
+// LibTorch's kernels for attention computes the same calls, with and without a mask and dropout.
+// The last line has the shares of the GPU's peak rates that src/anatomy/gpu_speed.cpp needs.
 //
 //   $ gpu_calibration [--device cuda|cpu] [--gpu h200] [--seconds 170] [--small]
 //
 // --small uses small shapes, to try the program on a CPU. Calls that have not begun within
 // --seconds are left out. Uses LibTorch's interface for any device, so it compiles without CUDA.
+#include <ATen/SDPBackend.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <torch/torch.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstdio>
 #include <functional>
@@ -122,6 +125,53 @@ void set_tf32(bool is_on) {
     at::globalContext().setFloat32Precision(at::Float32Backend::CUDA, operation, precision);
 }
 
+// The kernels with which LibTorch can compute attention.
+struct AttentionKernel {
+  const char* name;
+  at::SDPBackend backend;
+};
+constexpr AttentionKernel kAttentionKernels[] = {
+    {"cudnn", at::SDPBackend::cudnn_attention},
+    {"flash", at::SDPBackend::flash_attention},
+    {"efficient", at::SDPBackend::efficient_attention},
+    {"math", at::SDPBackend::math},
+};
+
+// While it exists, LibTorch's attention runs in this kernel or throws.
+class SelectedAttention {
+ public:
+  explicit SelectedAttention(at::SDPBackend only) {
+    for (std::size_t i = 0; i < before_.size(); ++i) {
+      before_[i] = is_allowed(kAttentionKernels[i].backend);
+      allow(kAttentionKernels[i].backend, kAttentionKernels[i].backend == only);
+    }
+  }
+  SelectedAttention(const SelectedAttention&) = delete;
+  SelectedAttention& operator=(const SelectedAttention&) = delete;
+  ~SelectedAttention() {
+    for (std::size_t i = 0; i < before_.size(); ++i)
+      allow(kAttentionKernels[i].backend, before_[i]);
+  }
+
+ private:
+  static bool is_allowed(at::SDPBackend kernel) {
+    const at::Context& context = at::globalContext();
+    if (kernel == at::SDPBackend::cudnn_attention) return context.userEnabledCuDNNSDP();
+    if (kernel == at::SDPBackend::flash_attention) return context.userEnabledFlashSDP();
+    if (kernel == at::SDPBackend::efficient_attention) return context.userEnabledMemEfficientSDP();
+    return context.userEnabledMathSDP();
+  }
+  static void allow(at::SDPBackend kernel, bool is_on) {
+    at::Context& context = at::globalContext();
+    if (kernel == at::SDPBackend::cudnn_attention) return context.setSDPUseCuDNN(is_on);
+    if (kernel == at::SDPBackend::flash_attention) return context.setSDPUseFlash(is_on);
+    if (kernel == at::SDPBackend::efficient_attention) return context.setSDPUseMemEfficient(is_on);
+    context.setSDPUseMath(is_on);
+  }
+
+  std::array<bool, std::size(kAttentionKernels)> before_{};
+};
+
 class Calibration {
  public:
   explicit Calibration(const Options& options)
@@ -136,6 +186,12 @@ class Calibration {
       if (format.tf32) continue;  // the other calls do not depend on TF32
       attention();
       memory_bound();
+    }
+    for (const Format& format : kFormats) {
+      if (format.tf32 || format.type == at::kHalf) continue;  // fp16 takes as long as bf16
+      format_ = &format;
+      if (!options_.device.is_cpu()) set_tf32(false);
+      compare_attention_kernels();
     }
     print_shares();
   }
@@ -275,6 +331,92 @@ class Calibration {
     attention_of(4, 32, 2048, 128, true);
   }
 
+  // The attention of one layer of a model.
+  struct AttentionCase {
+    const char* model;
+    std::int64_t rows, heads, length, size;
+    bool is_causal, has_mask;
+    double dropout;
+
+    std::string shape() const {
+      return str(rows, "x", heads, "x", length, "x", size, is_causal ? " causal" : "",
+                 has_mask ? " masked" : "", dropout > 0 ? " dropout" : "");
+    }
+  };
+
+  // Measures the same calls with each kernel, so that the choice among them can be judged.
+  void compare_attention_kernels() {
+    if (options_.small) return compare_kernels({"BERT", 2, 2, 16, 8, false, true, 0.1});
+    for (const double dropout : {0.0, 0.1}) {
+      for (const bool has_mask : {false, true}) {
+        compare_kernels({"BERT-base", 64, 12, 128, 64, false, has_mask, dropout});
+        compare_kernels({"BERT-large", 4, 16, 512, 64, false, has_mask, dropout});
+        compare_kernels({"BERT-large", 32, 16, 512, 64, false, has_mask, dropout});
+      }
+      compare_kernels({"GPT-2", 8, 12, 1024, 64, true, false, dropout});
+      compare_kernels({"GPT-2", 32, 12, 1024, 64, true, false, dropout});
+      compare_kernels({"Llama", 4, 32, 2048, 128, true, false, dropout});
+    }
+  }
+
+  void compare_kernels(const AttentionCase& each) {
+    const auto leaf = [&] {
+      return tensor({each.rows, each.heads, each.length, each.size}).requires_grad_();
+    };
+    const at::Tensor q = leaf(), k = leaf(), v = leaf();
+    const std::optional<at::Tensor> mask =
+        each.has_mask ? std::make_optional(tensor({each.rows, 1, 1, each.length})) : std::nullopt;
+    const std::function<at::Tensor()> forward = [=] {
+      return at::scaled_dot_product_attention(q, k, v, mask, each.dropout, each.is_causal);
+    };
+    const std::string chosen = attention_kernel([&] { (void)forward(); }, false);
+    for (const AttentionKernel& kernel : kAttentionKernels) {
+      if (now() - began_ > options_.seconds) {
+        ++left_out_;
+        continue;
+      }
+      const bool is_default = chosen.find(kernel.name) != std::string::npos;
+      std::printf(
+          R"({"kind": "attention", "name": "%s attention", "backend": "%s", "model": "%s", )"
+          R"("shape": "%s", "format": "%s", "is_default": %s, %s})"
+          "\n",
+          kernel.name, kernel.name, each.model, each.shape().c_str(), format_->name,
+          is_default ? "true" : "false", times_of_kernel(kernel, forward, {q, k, v}).c_str());
+      std::fflush(stdout);
+    }
+  }
+
+  // Returns the JSON fields with the seconds of the passes in this kernel, or with the reason why
+  // LibTorch does not compute the call in it.
+  std::string times_of_kernel(const AttentionKernel& kernel,
+                              const std::function<at::Tensor()>& forward,
+                              const std::vector<at::Tensor>& inputs) const {
+    try {
+      const SelectedAttention selected(kernel.backend);
+      const Time forth = time_of(
+          [&] {
+            const torch::NoGradGuard no_grad;
+            (void)forward();
+          },
+          options_.device);
+      const at::Tensor out = forward(), gradient = at::ones_like(out);
+      const Time back = time_of(
+          [&] { (void)torch::autograd::grad({out}, inputs, {gradient}, /*retain_graph=*/true); },
+          options_.device);
+      return c10::str("\"seconds\": ", forth.call, ", \"backward_seconds\": ", back.call);
+    } catch (const std::exception& error) {
+      return "\"refused\": \"" + quotable_line(error) + "\"";
+    }
+  }
+
+  // Returns the first line of the message without characters that JSON would need to escape.
+  static std::string quotable_line(const std::exception& error) {
+    std::string what = split(error.what(), '\n').front();
+    std::replace(what.begin(), what.end(), '"', '\'');
+    std::replace(what.begin(), what.end(), '\\', '/');
+    return what;
+  }
+
   // Measures an operator that reads and writes `tensors` tensors of the operand's size.
   void stream(const char* name, const at::Tensor& x, double tensors,
               const std::function<void()>& run) {
@@ -335,9 +477,7 @@ class Calibration {
     try {
       print(call, time_of(call.run, options_.device));
     } catch (const std::exception& error) {
-      std::string what = split(error.what(), '\n').front();
-      std::replace(what.begin(), what.end(), '"', '\'');
-      std::replace(what.begin(), what.end(), '\\', '/');
+      const std::string what = quotable_line(error);
       std::printf(
           R"({"kind": "failed", "name": "%s", "shape": "%s", "format": "%s", "error": "%s"})"
           "\n",

@@ -24,6 +24,7 @@ for part in tests ranks memory waits calibrate speed graphs faults; do
   grep -q "^## $part" results/summary.md || fail "the summary leaves out $part"
 done
 grep -q 'kShares' results/summary.md || fail "the summary has no row for the time model"
+grep -q '^| BERT | 2x2x16x8 masked dropout | float32 |' results/summary.md || fail "the summary does not compare the kernels of attention"
 
 if [ -e "$root/.git" ] && git -C "$root" rev-parse HEAD >/dev/null 2>&1; then
   grep -qE '^[0-9a-f]{12}(-dirty)?$' kit/gpu/commit || fail "the kit does not name its commit: $(cat kit/gpu/commit)"

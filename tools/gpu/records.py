@@ -118,8 +118,29 @@ def summary_of(records):
     return text
 
 
+ATTENTION_KERNELS = ("cudnn", "flash", "efficient", "math")
+
+
+def attention_table(runs):
+    """Returns the times of LibTorch's attention kernels for the same calls, with the kernel that LibTorch chooses and the fastest one, as Markdown."""
+    calls = {}
+    for run in runs:
+        calls.setdefault((run["model"], run["shape"], run["format"]), {})[run["backend"]] = run
+    rows = []
+    for call, kernels in calls.items():
+        total = {name: run["seconds"] + run["backward_seconds"] for name, run in kernels.items() if "seconds" in run}
+        chosen = next((name for name, run in kernels.items() if run["is_default"]), "-")
+        rows.append([*call, *(f"{1e6 * total[name]:.0f}" if name in total else "-" for name in ATTENTION_KERNELS), chosen,
+                     min(total, key=total.get) if total else "-"])
+    if not rows:
+        return ""
+    return ("\nAttention, forward and backward pass in µs, in each kernel that computes the call:\n\n" +
+            table(["model", "shape", "format", *ATTENTION_KERNELS, "LibTorch's choice", "fastest"], rows))
+
+
 def summary_of_calibration(records):
-    """Returns the ratio of measured to predicted time by group and format, and the row for src/anatomy/gpu_speed.cpp, as Markdown."""
+    """Returns the ratio of measured to predicted time by group and format, the times of the attention kernels, and the row for
+    src/anatomy/gpu_speed.cpp, as Markdown."""
     calls, text = [r["values"] for r in records if r["values"].get("kind") == "call"], ""
     groups = {}
     for call in calls:
@@ -128,6 +149,7 @@ def summary_of_calibration(records):
     rows = [[group, form, len(ratios), f"{sorted(ratios)[len(ratios) // 2]:.2f}", f"{min(ratios):.2f}", f"{max(ratios):.2f}",
              sum(abs(ratio - 1) <= 0.1 for ratio in ratios)] for (group, form), ratios in groups.items()]
     text += table(["group", "format", "calls", "measured / predicted", "least", "most", "within 10 %"], rows)
+    text += attention_table([r["values"] for r in records if r["values"].get("kind") == "attention"])
     for shares in (r["values"] for r in records if r["values"].get("kind") == "shares"):
         text += ("\nThe row of `kShares` in `src/anatomy/gpu_speed.cpp`:\n\n```cpp\n" +
                  '    {{"{gpu}", {float32:.3g}, {tf32:.3g}, {bfloat16:.3g}, {float16:.3g}, {bandwidth:.3g}}},\n```\n'.format(**shares))
