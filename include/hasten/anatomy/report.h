@@ -162,7 +162,12 @@ struct Report {
   std::string device;
   bool dry = false;        // A prediction: no memory was allocated and nothing computed.
   std::int64_t steps = 0;  // Optimizer steps recorded.
-  double seconds = 0;      // From the first phase to the end of the last step; 0 without steps.
+  // From the first phase to the end of the last step, on the host's clock. If the model is on a
+  // GPU, the recording waits for the GPU at both moments, so the time is that of the GPU's work. A
+  // recording that ends before AnatomyOptions::steps has not waited for the last step: the end of
+  // the GPU's work is then unknown, the time is 0, and a note says so. Also 0 without steps. In a
+  // prediction this is the time of the dry run itself.
+  double seconds = 0;
   // Rows of the batches up to the last step, or of all batches if there was no step.
   std::int64_t samples = 0;
   // Elements of the first 2-D integer tensor (input_ids) of each of these batches, or 0.
