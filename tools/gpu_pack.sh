@@ -55,7 +55,7 @@ echo "$commit" >"$partial/gpu/commit"
 data=tests/oracle/data
 cp $data/architectures/torchvision_resnet.pt2 $data/exported/lstm.pt2 "$partial/models"
 find $data -maxdepth 1 -type f -exec cp {} "$partial/$data" \;
-cp -r $data/base $data/decoders $data/models $data/optimizers "$partial/$data"
+cp -r $data/{base,decoders,exported,generation,lora,models,optimizers,scaling} "$partial/$data"
 cat >"$partial/run" <<'EOF'
 #!/bin/sh
 # Checks and measures hasten on this machine's GPU: run --help.

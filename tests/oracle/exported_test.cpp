@@ -1,9 +1,11 @@
-// Compares exported models with the results of eager PyTorch (tests/oracle/generate_exported.py).
+// Compares exported models with the results of eager PyTorch (tests/oracle/generate_exported.py),
+// on tested::device().
 #include <doctest/doctest.h>
 #include <torch/torch.h>
 
 #include <cstdlib>
 
+#include "device.h"
 #include "hasten/accelerator.h"
 #include "hasten/base/files.h"
 #include "hasten/base/text.h"
@@ -20,7 +22,7 @@ using namespace hasten::oracle;
 
 namespace {
 
-const std::filesystem::path kData = HASTEN_TEST_DATA "/oracle/data/exported";
+const std::filesystem::path kData = tested::folder() / "oracle/data/exported";
 constexpr std::int64_t kSteps = 5;
 constexpr std::uint64_t kSeed = 7;
 
@@ -34,14 +36,39 @@ const std::vector<std::string> kAll = [] {
   return all;
 }();
 
+// Returns the model on tested::device().
+std::shared_ptr<ExportedModule> load(const std::filesystem::path& file) {
+  auto model = load_exported(file);
+  model->to(tested::device());
+  return model;
+}
+
+// Returns the inputs whose names begin with the prefix, on tested::device().
+TensorDict inputs_of(const TensorDict& recorded, const std::string& prefix) {
+  TensorDict inputs = part(recorded, prefix);
+  for (auto& [name, tensor] : inputs) tensor = tensor.to(tested::device());
+  return inputs;
+}
+
+at::Tensor target_of(const TensorDict& recorded, std::int64_t step) {
+  return recorded.at(str("target.", step)).to(tested::device());
+}
+
+// True if the model draws random numbers in training. A GPU draws others than the CPU, on which
+// they were recorded.
+bool needs_random_numbers_of_cpu(const std::string& name) {
+  return name == "drop_path" &&
+         tested::needs_cpu("the exported model drop_path", "which draws random numbers");
+}
+
 // Trains as the generator does. Compares the first outputs and gradients, and all losses.
 void train_and_check(ExportedModule& model, const TensorDict& expected) {
   torch::optim::SGD optimizer(model.parameters(), torch::optim::SGDOptions(0.05).momentum(0.9));
   torch::manual_seed(kSeed);
   for (std::int64_t step = 0; step < kSteps; ++step) {
     optimizer.zero_grad();
-    const TensorDict outputs = model.forward(part(expected, str("input.", step, '.')));
-    const at::Tensor loss = loss_of(outputs, expected.at(str("target.", step)));
+    const TensorDict outputs = model.forward(inputs_of(expected, str("input.", step, '.')));
+    const at::Tensor loss = loss_of(outputs, target_of(expected, step));
     loss.backward();
     check_near(str("loss ", step), loss, expected.at("losses")[step]);
     if (step == 0) {
@@ -62,13 +89,14 @@ void train_and_check(ExportedModule& model, const TensorDict& expected) {
 at::Tensor eval_logits(ExportedModule& model, const TensorDict& expected) {
   const torch::NoGradGuard no_grad;
   model.eval();
-  return logits_of(model.forward(part(expected, "input.0.")));
+  return logits_of(model.forward(inputs_of(expected, "input.0.")));
 }
 
 // Trains and evaluates a model, and compares all numbers with those of eager PyTorch.
 void check_against_eager(const std::filesystem::path& folder, const std::string& name) {
+  if (needs_random_numbers_of_cpu(name)) return;
   const TensorDict expected = load_safetensors(folder / (name + ".safetensors"));
-  const auto model = load_exported(folder / (name + ".pt2"));
+  const auto model = load(folder / (name + ".pt2"));
   train_and_check(*model, expected);
   const TensorDict final = part(expected, "final."), trained = named_tensors(*model);
   CHECK(trained.size() == final.size());
@@ -98,10 +126,11 @@ TEST_CASE("exported: files that PyTorch 2.15 wrote train like its eager mode") {
 TEST_CASE("exported: a batch of another size gives the outputs of eager PyTorch") {
   for (const std::string& name : kDynamic) {
     CAPTURE(name);
+    if (needs_random_numbers_of_cpu(name)) continue;
     const TensorDict expected = load_safetensors(kData / (name + ".safetensors"));
-    const auto model = load_exported(kData / (name + ".pt2"));
+    const auto model = load(kData / (name + ".pt2"));
     torch::manual_seed(kSeed);
-    check_near("logits", logits_of(model->forward(part(expected, "other."))),
+    check_near("logits", logits_of(model->forward(inputs_of(expected, "other."))),
                expected.at("other_logits"));
   }
 }
@@ -109,18 +138,19 @@ TEST_CASE("exported: a batch of another size gives the outputs of eager PyTorch"
 TEST_CASE("exported: a saved module continues like the one that was saved") {
   for (const std::string& name : kAll) {
     CAPTURE(name);
+    if (needs_random_numbers_of_cpu(name)) continue;
     const TemporaryDirectory scratch;
     const TensorDict expected = load_safetensors(kData / (name + ".safetensors"));
-    const auto model = load_exported(kData / (name + ".pt2"));
+    const auto model = load(kData / (name + ".pt2"));
     train_and_check(*model, expected);
     model->save(scratch.path() / "trained.pt2");
-    const auto again = load_exported(scratch.path() / "trained.pt2");
+    const auto again = load(scratch.path() / "trained.pt2");
     const TensorDict before = named_tensors(*model), after = named_tensors(*again);
     REQUIRE(before.size() == after.size());
     for (const auto& [key, tensor] : before) CHECK(at::equal(tensor, after.at(key)));
     model->save_weights(scratch.path());
     const TensorDict weights = load_weights(scratch.path()), state = again->state_dict();
-    for (const auto& [key, tensor] : weights) CHECK(at::equal(tensor, state.at(key)));
+    for (const auto& [key, tensor] : weights) CHECK(at::equal(tensor, state.at(key).cpu()));
     CHECK(weights.size() == (name == "tied" ? state.size() - 1 : state.size()));
   }
 }
@@ -132,13 +162,13 @@ TEST_CASE("exported: Python loads a saved module and computes the same") {
     CAPTURE(name);
     const TemporaryDirectory scratch;
     const TensorDict expected = load_safetensors(kData / (name + ".safetensors"));
-    const auto model = load_exported(kData / (name + ".pt2"));
+    const auto model = load(kData / (name + ".pt2"));
     train_and_check(*model, expected);
     model->save(scratch.path() / "trained.pt2");
     model->save_weights(scratch.path());
     TensorDict outputs;
     for (const auto& [key, tensor] : part(expected, "input.0.")) outputs["input." + key] = tensor;
-    outputs["logits"] = logits_of(model->forward(part(expected, "input.0."))).detach();
+    outputs["logits"] = logits_of(model->forward(inputs_of(expected, "input.0."))).detach().cpu();
     save_safetensors(scratch.path() / "outputs.safetensors", outputs);
     const std::string command =
         str(python, " -W ignore " HASTEN_TEST_DATA "/oracle/check_exported.py ",
@@ -152,7 +182,8 @@ TEST_CASE("exported: Python loads a saved module and computes the same") {
 TEST_CASE("exported: an accumulated window trains like one batch") {
   const TensorDict expected = load_safetensors(kData / "transformer.safetensors");
   const auto train = [&](std::int64_t parts) {
-    Accelerator accelerator({.gradient_accumulation_steps = parts, .cpu = true});
+    Accelerator accelerator(
+        {.gradient_accumulation_steps = parts, .cpu = tested::device().is_cpu()});
     const auto net = load_exported(kData / "transformer.pt2");
     torch::optim::SGD sgd(net->parameters(), 0.05);
     auto [model, optimizer] = accelerator.prepare(net, sgd);
@@ -160,7 +191,7 @@ TEST_CASE("exported: an accumulated window trains like one batch") {
       for (std::int64_t i = 0; i < parts; ++i) {
         const auto guard = accelerator.accumulate(model);
         optimizer.zero_grad();
-        TensorDict batch = part(expected, str("input.", step, '.'));
+        TensorDict batch = inputs_of(expected, str("input.", step, '.'));
         for (auto& [name, tensor] : batch)
           tensor = tensor.chunk(parts)[static_cast<std::size_t>(i)];
         accelerator.backward(model(batch).at("loss"));
@@ -170,23 +201,24 @@ TEST_CASE("exported: an accumulated window trains like one batch") {
     return named_tensors(*net);
   };
   const TensorDict whole = train(1), accumulated = train(2);
-  for (const auto& [name, tensor] : whole) check_near(name, accumulated.at(name), tensor.detach());
+  for (const auto& [name, tensor] : whole)
+    check_near(name, accumulated.at(name), tensor.detach().cpu());
 }
 
 TEST_CASE("exported: mixed precision trains to losses near those of float") {
   for (const std::string name : {"mlp", "cnn", "lstm", "gru", "transformer", "tied", "branches"}) {
     CAPTURE(name);
     const TensorDict expected = load_safetensors(kData / (name + ".safetensors"));
-    Accelerator accelerator({.mixed_precision = Precision::bf16, .cpu = true});
+    Accelerator accelerator({.mixed_precision = Precision::bf16, .cpu = tested::device().is_cpu()});
     const auto net = load_exported(kData / (name + ".pt2"));
     torch::optim::SGD sgd(net->parameters(), torch::optim::SGDOptions(0.05).momentum(0.9));
     auto [model, optimizer] = accelerator.prepare(net, sgd);
     torch::manual_seed(kSeed);
     for (std::int64_t step = 0; step < kSteps; ++step) {
       optimizer.zero_grad();
-      TensorDict outputs = model(part(expected, str("input.", step, '.')));
+      TensorDict outputs = model(inputs_of(expected, str("input.", step, '.')));
       for (auto& [key, tensor] : outputs) tensor = tensor.to(at::kFloat);
-      const at::Tensor loss = loss_of(outputs, expected.at(str("target.", step)));
+      const at::Tensor loss = loss_of(outputs, target_of(expected, step));
       accelerator.backward(loss);
       optimizer.step();
       CHECK(loss.item<double>() ==

@@ -1,5 +1,6 @@
 // Compares generation with transformers' generate(): every token of the sequences, the scores of
-// beams, and the processed scores of samplings (tests/oracle/generate_generation.py).
+// beams, and the processed scores of samplings (tests/oracle/generate_generation.py). The first
+// case runs on tested::device(); scores are processed on the CPU everywhere.
 #include "hasten/models/generation.h"
 
 #include <doctest/doctest.h>
@@ -8,6 +9,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "device.h"
 #include "hasten/base/files.h"
 #include "hasten/formats/safetensors.h"
 #include "hasten/models/pretrained_model.h"
@@ -20,7 +22,7 @@ using nlohmann::json;
 
 namespace {
 
-const std::filesystem::path kData = HASTEN_TEST_DATA "/oracle/data";
+const std::filesystem::path kData = tested::folder() / "oracle/data";
 
 at::Tensor matrix_of(const json& rows) {
   const auto width = static_cast<std::int64_t>(rows.at(0).size());
@@ -66,12 +68,14 @@ struct Recorded {
       : runs(json::parse(read_file(kData / "generation" / (model + ".json")))),
         tensors(load_safetensors(kData / "generation" / (model + ".safetensors"))),
         loaded(load_model((kData / "decoders" / model).string(), {.task = Task::causal_lm})) {
+    loaded.model->to(tested::device());
     loaded.model->eval();
   }
   CausalModel& model() { return dynamic_cast<CausalModel&>(*loaded.model); }
   GenerationOutput generate(const json& run) {
     const json& prompts = runs.at("prompts").at(run.at("prompts").get<std::size_t>());
-    return hasten::generate(model(), matrix_of(prompts.at("ids")), matrix_of(prompts.at("mask")),
+    const auto moved = [](const json& rows) { return matrix_of(rows).to(tested::device()); };
+    return hasten::generate(model(), moved(prompts.at("ids")), moved(prompts.at("mask")),
                             options_of(run.at("options"), runs.at("seed").get<std::uint64_t>()));
   }
 
@@ -99,7 +103,7 @@ TEST_CASE("generation: sequences equal transformers' token for token") {
       ++beam_searches;
       for (std::size_t row = 0; row < run.at("scores").size(); ++row) {
         CHECK(out.scores[static_cast<std::int64_t>(row)].item<double>() ==
-              doctest::Approx(run.at("scores")[row].get<double>()).epsilon(1e-5));
+              doctest::Approx(run.at("scores")[row].get<double>()).epsilon(tested::limit(1e-5)));
       }
     }
     CHECK(beam_searches > 60);

@@ -1,4 +1,5 @@
-// Compares loss scaling with torch.amp.GradScaler, step by step (generate_grad_scaler.py).
+// Compares loss scaling with torch.amp.GradScaler, step by step (generate_grad_scaler.py), on
+// tested::device().
 #include <doctest/doctest.h>
 #include <torch/torch.h>
 
@@ -9,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "device.h"
 #include "hasten/accelerator.h"
 #include "hasten/optim/adamw.h"
 #include "hasten/optim/grad_scaler.h"
@@ -22,8 +24,8 @@ using Json = nlohmann::json;
 namespace {
 
 const Json& recorded() {
-  static const Json json = Json::parse(
-      std::ifstream(std::string(HASTEN_TEST_DATA) + "/oracle/data/scaling/grad_scaler.json"));
+  static const Json json =
+      Json::parse(std::ifstream(tested::folder() / "oracle/data/scaling/grad_scaler.json"));
   return json;
 }
 
@@ -46,7 +48,7 @@ struct NetImpl : torch::nn::Module {
     double most = 0;
     const auto all = parameters();
     for (std::size_t i = 0; i < all.size(); ++i) {
-      const at::Tensor difference = all[i].detach() - tensor_of(expected[i], all[i].sizes());
+      const at::Tensor difference = all[i].detach().cpu() - tensor_of(expected[i], all[i].sizes());
       most = std::max(most, difference.abs().max().item<double>());
     }
     return most;
@@ -60,16 +62,21 @@ struct NetImpl : torch::nn::Module {
 TORCH_MODULE(Net);
 
 at::Tensor ids_of(const Json& batch) {
-  return torch::tensor(batch.at("ids").get<std::vector<std::int64_t>>()).view({8, 3});
+  return torch::tensor(batch.at("ids").get<std::vector<std::int64_t>>())
+      .view({8, 3})
+      .to(tested::device());
 }
 
-at::Tensor targets_of(const Json& batch) { return tensor_of(batch.at("targets"), {8, 1}); }
+at::Tensor targets_of(const Json& batch) {
+  return tensor_of(batch.at("targets"), {8, 1}).to(tested::device());
+}
 
 }  // namespace
 
 TEST_CASE("grad scaler: scales, skipped steps and weights are those of torch.amp.GradScaler") {
   const Json& run = recorded().at("plain");
   Net net(run.at("start"), /*sparse=*/true);
+  net->to(tested::device());
   torch::optim::SGD sgd({net->table->weight}, torch::optim::SGDOptions(0.5));
   AdamW adamw(net->layers(), AdamWOptions(0.02));
   GradScaler scaler({.init_scale = run.at("init_scale").get<double>(),
@@ -98,9 +105,10 @@ TEST_CASE("grad scaler: scales, skipped steps and weights are those of torch.amp
     CHECK(scaler.get_scale() == expected.at("scale").get<double>());
     CHECK(scaler.state_dict().at("_growth_tracker").item<std::int64_t>() ==
           expected.at("growth_tracker").get<std::int64_t>());
-    if (!expected.at("weights").is_null()) CHECK(net->distance(expected.at("weights")) < 1e-5);
+    if (!expected.at("weights").is_null())
+      CHECK(net->distance(expected.at("weights")) < tested::limit(1e-5));
   }
-  CHECK(net->distance(run.at("final")) < 1e-5);
+  CHECK(net->distance(run.at("final")) < tested::limit(1e-5));
   for (const auto& [name, value] : run.at("state").items())
     CHECK(scaler.state_dict().at(name).item<double>() == value.get<double>());
 }
@@ -111,7 +119,7 @@ TEST_CASE("grad scaler: an Accelerator with fp16 trains as a loop of PyTorch wit
       {.mixed_precision = Precision::fp16,
        .grad_scaler = {.growth_interval = run.at("growth_interval").get<std::int64_t>()},
        .gradient_accumulation_steps = 2,
-       .cpu = true});
+       .cpu = tested::device().is_cpu()});
   Net net(run.at("start"), /*sparse=*/false);
   AdamW adamw(net->parameters(), AdamWOptions(0.05));
   auto [model, optimizer] = accelerator.prepare(net, adamw);
@@ -146,7 +154,7 @@ TEST_CASE("grad scaler: an Accelerator with fp16 trains as a loop of PyTorch wit
   }
   CHECK(step == 20);
   CHECK(skipped > 0);
-  CHECK(net->distance(run.at("final")) < 5e-3);
+  CHECK(net->distance(run.at("final")) < tested::limit(5e-3));
 }
 
 }  // namespace oracle_grad_scaler_test

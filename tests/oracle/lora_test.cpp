@@ -1,4 +1,4 @@
-// Compares adapters with the adapters of PEFT (tests/oracle/generate_lora.py).
+// Compares adapters with the adapters of PEFT (tests/oracle/generate_lora.py), on tested::device().
 #include "hasten/models/lora.h"
 
 #include <doctest/doctest.h>
@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "device.h"
 #include "hasten/base/files.h"
 #include "hasten/formats/safetensors.h"
 #include "hasten/models/pretrained_model.h"
@@ -19,14 +20,14 @@ namespace fs = std::filesystem;
 
 namespace {
 
-const fs::path kData = HASTEN_TEST_DATA "/oracle/data";
+const fs::path kData = tested::folder() / "oracle/data";
 
 bool is_decoder(const std::string& name) { return name == "gpt2" || name == "llama"; }
 
 // Returns the rows of a step. For a decoder, the ids fit its vocabulary and are also the labels.
 TensorDict batch_of(const std::string& name, const TensorDict& batches, std::int64_t step) {
   TensorDict batch;
-  for (const auto& [column, tensor] : batches) batch[column] = tensor[step];
+  for (const auto& [column, tensor] : batches) batch[column] = tensor[step].to(tested::device());
   if (!is_decoder(name)) return batch;
   batch["input_ids"] = batch["input_ids"] % 30;
   batch["labels"] = batch["input_ids"].masked_fill(batch["attention_mask"].eq(0), -100);
@@ -34,7 +35,7 @@ TensorDict batch_of(const std::string& name, const TensorDict& batches, std::int
 }
 
 double difference(const at::Tensor& a, const at::Tensor& b) {
-  return (a.detach() - b).abs().max().item<double>();
+  return (a.detach().cpu() - b).abs().max().item<double>();
 }
 
 std::shared_ptr<PreTrainedModel> base_model(const std::string& name) {
@@ -70,9 +71,10 @@ TEST_CASE("lora: logits and ten steps of training equal PEFT's, and so do the fi
     const TensorDict expected = load_safetensors(folder / "expected.safetensors");
     const auto model = base_model(name);
     load_lora(*model, folder);
+    model->to(tested::device());
     model->eval();
     CHECK(difference(model->forward(batch_of(name, batches, 0)).logits, expected.at("logits")) <=
-          1e-5);
+          tested::limit(1e-5));
 
     model->train();  // dropout is 0 in these configurations
     std::vector<at::Tensor> trained;
@@ -81,7 +83,7 @@ TEST_CASE("lora: logits and ten steps of training equal PEFT's, and so do the fi
     AdamW optimizer(trained, torch::optim::AdamWOptions(3e-2).eps(1e-3).weight_decay(1e-2));
     for (std::int64_t step = 0; step < 10; ++step) {
       const at::Tensor loss = model->forward(batch_of(name, batches, step)).loss;
-      CHECK(difference(loss, expected.at("losses")[step]) <= 3e-5);
+      CHECK(difference(loss, expected.at("losses")[step]) <= tested::limit(3e-5));
       loss.backward();
       optimizer.step();
       optimizer.zero_grad();
@@ -93,7 +95,7 @@ TEST_CASE("lora: logits and ten steps of training equal PEFT's, and so do the fi
     REQUIRE(own.size() == of_peft.size());
     for (const auto& [tensor, values] : own) {
       CAPTURE(tensor);
-      CHECK(difference(values, of_peft.at(tensor)) <= 3e-5);
+      CHECK(difference(values, of_peft.at(tensor)) <= tested::limit(3e-5));
     }
     const auto config_of = [](const fs::path& path) {
       return nlohmann::json::parse(read_file(path / "adapter_config.json"));

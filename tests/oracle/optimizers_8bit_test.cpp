@@ -1,5 +1,6 @@
 // AdamW8bit and Lion8bit give the same bits as the published algorithm in numpy, and nearly the
-// weights of bitsandbytes' optimizers (generate_8bit_optimizers.py).
+// weights of bitsandbytes' optimizers (generate_8bit_optimizers.py). They run on tested::device().
+// A GPU rounds some sums differently, so a few codes there may be those of the neighbouring number.
 #include <doctest/doctest.h>
 #include <torch/torch.h>
 
@@ -7,6 +8,7 @@
 #include <functional>
 #include <string>
 
+#include "device.h"
 #include "hasten/formats/safetensors.h"
 #include "hasten/optim/detail/adamw_8bit.h"
 #include "hasten/optim/detail/lion_8bit.h"
@@ -61,19 +63,39 @@ const std::vector<EightBitCase> kEightBitCases = {
     {"lion", lion_8},
     {"lion_bfloat16", lion_8, at::kBFloat16}};
 
+// The share of numbers that may differ on a device that rounds differently.
+double share_of_differences() { return tested::device().is_cpu() ? 0 : 0.01; }
+
+// Checks the codes of a moment, the scales of its blocks, or the weights. On the CPU every bit is
+// compared.
+void check_numbers(const at::Tensor& tensor, const at::Tensor& expected) {
+  const at::Tensor found = tensor.detach().cpu();
+  if (tested::device().is_cpu()) {
+    REQUIRE(found.equal(expected));
+    return;
+  }
+  REQUIRE(found.sizes() == expected.sizes());
+  const at::Tensor a = found.to(at::kDouble), b = expected.to(at::kDouble);
+  const at::Tensor differs = (a - b).abs() > 1e-5 * (b.abs() + b.abs().mean());
+  CHECK(differs.sum().item<double>() <=
+        share_of_differences() * static_cast<double>(expected.numel()));
+}
+
 }  // namespace
 
 TEST_CASE("oracle: 8-bit optimizers have the bits of the published algorithm at every step") {
   const TensorDict oracle =
-      load_safetensors(std::string(HASTEN_TEST_DATA) + "/oracle/data/optimizers_8bit.safetensors");
+      load_safetensors(tested::folder() / "oracle/data/optimizers_8bit.safetensors");
   for (const EightBitCase& test : kEightBitCases) {
     CAPTURE(test.name);
-    const at::Tensor weights = numbers(test.count, 1000, 13).to(test.type).requires_grad_();
+    const at::Tensor weights =
+        numbers(test.count, 1000, 13).to(tested::device(), test.type).requires_grad_();
     const OptimizerPointer optimizer = test.make(weights);
     for (std::int64_t step = 0; step < 4; ++step) {
       CAPTURE(step);
       weights.mutable_grad() =
-          numbers(test.count, static_cast<std::uint64_t>(step) + 1, test.spread).to(test.type);
+          numbers(test.count, static_cast<std::uint64_t>(step) + 1, test.spread)
+              .to(tested::device(), test.type);
       optimizer->step();
       const auto& state =
           static_cast<const ParamState&>(*optimizer->state().at(weights.unsafeGetTensorImpl()));
@@ -82,15 +104,16 @@ TEST_CASE("oracle: 8-bit optimizers have the bits of the published algorithm at 
             std::pair{"exp_avg_sq", "codes_sq"}, std::pair{"exp_avg_sq_scale", "scales_sq"}}) {
         const auto expected = oracle.find(test.name + "." + name);
         if (expected == oracle.end()) continue;
-        REQUIRE(state.tensors.at(member).equal(expected->second[step]));
+        check_numbers(state.tensors.at(member), expected->second[step]);
       }
     }
-    REQUIRE(weights.detach().to(at::kFloat).equal(oracle.at(test.name + ".weights")));
+    check_numbers(weights.to(at::kFloat), oracle.at(test.name + ".weights"));
     const auto other = oracle.find(test.name + ".bitsandbytes");
     if (other == oracle.end()) continue;
     // bitsandbytes' CPU build encodes small numbers of a moment differently (see the generator).
-    const at::Tensor error = (weights.detach() - other->second).abs();
-    CHECK(error.gt(1e-6).sum().item<std::int64_t>() <= (test.name == "adamw_even" ? 60 : 0));
+    const at::Tensor error = (weights.detach().cpu() - other->second).abs();
+    const double allowed = share_of_differences() * static_cast<double>(test.count);
+    CHECK(error.gt(1e-6).sum().item<double>() <= (test.name == "adamw_even" ? 60 : 0) + allowed);
     CHECK(error.mean().item<double>() < 1e-4);
   }
 }

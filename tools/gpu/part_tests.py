@@ -8,7 +8,8 @@ SECONDS = 180
 ABOUT = "tests with recorded numbers, the examples, hasten train and a resumed run"
 
 # Files of tests/oracle with tests that use the device in HASTEN_TEST_DEVICE.
-ORACLE = ("models", "decoders", "optimizers", "trainer", "gpu_operators", "gpu_graphs")
+ORACLE = ("models", "decoders", "optimizers", "trainer", "gpu_operators", "gpu_graphs", "gpu_batches", "generation", "exported", "lora", "optimizers_8bit",
+          "grad_scaler")
 EXAMPLES = {"example_01_accelerated": (), "example_04_notebook_launcher": ("--num_layers", 2, "--num_processes", 2), "example_05_distributed": (), "example_06_uneven_data": (),
             "example_07_local_sgd": (), "example_08_several_models": (), "example_09_gradient_accumulation": ()}
 # doctest's programs return this if a test skipped itself.
@@ -36,14 +37,16 @@ def gpu_is_used(context):
 
 
 def oracle(context, name, kernels="1"):
-    """Compares with recorded numbers. On a GPU, it is an error if hasten's kernels are required but missing."""
+    """Compares with recorded numbers, and counts what the tests leave out on this device. On a GPU, it is an error if hasten's kernels are required but
+    missing."""
     text = context.run([context.program("oracle_tests"), f"--source-file=*oracle/{name}_test.cpp", "--no-intro"], codes=(0, SKIPPED_TEST),
                        HASTEN_TEST_DEVICE=context.device, HASTEN_TEST_FOLDER=context.kit / "tests", HASTEN_CUDA_KERNELS=kernels, CUBLAS_WORKSPACE_CONFIG=":4096:8")
     cases_line = next((line for line in text.splitlines() if "test cases:" in line), "")
     counts = [int(word) for word in cases_line.replace("|", " ").split() if word.isdigit()]
     if not counts or counts[0] == 0:
         raise Failed("no test ran: " + cases_line)
-    return {"test_cases": counts[0]}
+    left_out = sorted({line for line in text.splitlines() if line.startswith(("left out on ", "skipped: "))})
+    return {"test_cases": counts[0], "left_out": len(left_out), "reasons": "; ".join(left_out)}
 
 
 def example(context, name, arguments):
