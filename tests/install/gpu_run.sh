@@ -52,6 +52,27 @@ for cuda, events in ((True, [operator]), (False, [launch])):
         pass
 END
 
+# The kernels and copies of a trace are added up, and a trace of a GPU without kernels is refused.
+PYTHONPATH=kit/gpu python3 - <<'END' || fail "the kernels of a trace are added up wrongly"
+from cases import Failed
+from part_speed import kernels_of
+event = lambda cat, name, begin, duration: {"cat": cat, "name": name, "ph": "X", "ts": begin, "dur": duration}
+trace = {"traceEvents": [event("cpu_op", "aten::mm", 0, 900), event("kernel", "gemm", 100, 40), event("kernel", "gemm", 200, 60),
+                         event("gpu_memcpy", "Memcpy HtoD", 90, 5), event("kernel", "norm", 300, 10), {"name": "no category"}]}
+found = kernels_of(trace, is_gpu=True)
+assert found["kernels"] == 3 and found["copies"] == 1 and found["different_kernels"] == 2, found
+assert abs(found["kernel_seconds"] - 110e-6) < 1e-12 and abs(found["copy_seconds"] - 5e-6) < 1e-12 and abs(found["gpu_span_seconds"] - 220e-6) < 1e-12, found
+assert found["largest_kernels"] == "0.100 ms in 2 of gemm; 0.010 ms in 1 of norm", found
+none = {"traceEvents": trace["traceEvents"][:1]}
+assert kernels_of(none, is_gpu=False)["kernels"] == 0
+try:
+    kernels_of(none, is_gpu=True)
+    raise SystemExit("a trace without kernels was accepted")
+except Failed:
+    pass
+END
+grep -q '"case": "bert 4x12 fp32, kernels of hasten".*"status": "ok".*"kernel_seconds"' results/results.jsonl || fail "the kernels of a step have no record"
+
 # A record that does not match its description is refused. The results of an interrupted run are kept.
 sed 's/"status": "ok"/"status": "good"/' results/results.jsonl >bad.jsonl
 python3 kit/gpu/records.py --check bad.jsonl >log && fail "a wrong status was accepted"

@@ -26,6 +26,8 @@ TECHNIQUES = {
     "recomputation": ("--activation_checkpointing", "true"),
     "step_in_backward": ("--step_in_backward", "true", "--max_grad_norm", 0),
     "eager attention": ("--attn_implementation", "eager"),
+    "activation offloading": ("--activation_offloading", "true"),
+    "offloaded optimizer states": ("--offload_optimizer_states", "true"),
 }
 # Batch, length, precision, optimizer, micro-batches of a step, and attention: 64 combinations for BERT.
 COMBINATIONS = list(itertools.product((1, 8), (64, 128), ("fp32", "bf16"), ("adamw_torch_fused", "sgd"), (1, 3), ("sdpa", "eager")))

@@ -1,9 +1,11 @@
-"""Measures the speed of hasten and of the Hugging Face Trainer in turn, and predicts hasten's time."""
-from cases import Case, Skipped
+"""Measures the speed of hasten and of the Hugging Face Trainer in turn, and predicts hasten's time. Then records the kernels of a step."""
+import json
+
+from cases import Case, Failed, Skipped
 
 NAME = "speed"
 SECONDS = 480
-ABOUT = "samples/s and peak memory of hasten beside the Hugging Face Trainer, with and without torch_compile; MFU; the predicted time"
+ABOUT = "samples/s and peak memory of hasten beside the Hugging Face Trainer, with and without torch_compile; MFU; the predicted time; times of kernels"
 
 # Name: model, batch, length, precision, steps of a block, and further options for hasten. A step with further options runs only in hasten.
 STEPS = {
@@ -22,12 +24,21 @@ ONCE = ("hugging face, compiled", "hasten, LibTorch's kernels", "hasten, without
 # The values of HASTEN_CUDA_KERNELS with which hasten runs.
 KERNELS = {"hasten": "1", "hasten, LibTorch's kernels": "0", "hasten, without graphs": "1"}
 ROUNDS = 2
+# The steps whose kernels are recorded, and how many kernels a record names.
+RECORDED = ("bert-large 64x512 bf16", "bert-base 8x128 bf16", "gpt2 32x1024 bf16")
+NAMED_KERNELS = 8
 PEAKS = {"fp32": "flops_per_second", "tf32": "tf32_flops_per_second", "bf16": "bf16_flops_per_second", "fp16": "fp16_flops_per_second"}
 
 
 def cases(context):
     """Every program runs once before any program runs again, so that an interrupted part has the first round of all programs."""
     steps = SMALL if context.on_cpu else STEPS
+    recorded = [Case(f"{name}, kernels of hasten", 40, lambda context, step=steps[name]: record_kernels(context, step))
+                for name in steps if context.on_cpu or name in RECORDED]
+    return [*measured(context, steps), *recorded]
+
+
+def measured(context, steps):
     return [Case(f"{name}, {program}, round {round_number}", 110 if "compiled" in program else 60,
                  lambda context, step=step, program=program: measure(context, step, program))
             for round_number in range(1, 2 if context.on_cpu else ROUNDS + 1) for name, step in steps.items()
@@ -40,11 +51,17 @@ def runs(context, step, program):
     return program in KERNELS or len(step) == 5
 
 
+def arguments_of(context, step, block):
+    model, batch, length, precision, *_ = step
+    model = str(context.kit / model) if "/" in model else model
+    return ["--model", model, "--batch", batch, "--seq", length, "--precision", precision, "--steps", block, "--blocks", 3, "--warm_up", context.small(5, 1),
+            "--device", context.device]
+
+
 def measure(context, step, program):
     model, batch, length, precision, block, *further = step
     model = str(context.kit / model) if "/" in model else model
-    arguments = ["--model", model, "--batch", batch, "--seq", length, "--precision", precision, "--steps", block, "--blocks", 3, "--warm_up", context.small(5, 1),
-                 "--device", context.device]
+    arguments = arguments_of(context, step, block)
     if program.startswith("hasten"):
         kernels = {"HASTEN_CUDA_KERNELS": KERNELS[program]}
         without = "without graphs" in program
@@ -58,6 +75,34 @@ def measure(context, step, program):
     return context.json_of(text)
 
 
+def record_kernels(context, step):
+    """Runs a step with LibTorch's profiler, which gets the times of kernels from CUPTI. The kernels are started one by one."""
+    model, batch, length, precision, _, *further = step
+    model = str(context.kit / model) if "/" in model else model
+    trace, kernels = context.scratch / f"{context.case}.json", {"HASTEN_CUDA_KERNELS": KERNELS["hasten"]}
+    values = context.json_of(context.run([context.program("gpu_step"), *arguments_of(context, step, 1), *further, "--cuda_graph", 0, "--trace", trace], **kernels))
+    predicted = prediction(context, model, batch, length, precision, [*further, "--cuda_graph", "false"], values["step_seconds"], kernels)
+    return values | predicted | kernels_of(json.loads(trace.read_text()), is_gpu=not context.on_cpu)
+
+
+def kernels_of(trace, is_gpu):
+    """Returns the times of the kernels and copies in the trace of a step. Raises Failed for a trace of a GPU without kernels."""
+    events = [event for event in trace["traceEvents"] if event.get("cat") in ("kernel", "gpu_memcpy", "gpu_memset") and "dur" in event]
+    kernels = [event for event in events if event["cat"] == "kernel"]
+    if is_gpu and not kernels:
+        raise Failed("the trace has no kernels, expected those of a step: LibTorch's profiler needs CUPTI")
+    totals = {}
+    for event in kernels:
+        count, microseconds = totals.get(event["name"], (0, 0.0))
+        totals[event["name"]] = (count + 1, microseconds + event["dur"])
+    largest = sorted(totals.items(), key=lambda item: -item[1][1])[:NAMED_KERNELS]
+    span = max((e["ts"] + e["dur"] for e in events), default=0.0) - min((e["ts"] for e in events), default=0.0)
+    seconds = lambda chosen: sum(event["dur"] for event in chosen) / 1e6
+    return {"kernels": len(kernels), "kernel_seconds": seconds(kernels), "copies": len(events) - len(kernels),
+            "copy_seconds": seconds(event for event in events if event["cat"] != "kernel"), "gpu_span_seconds": span / 1e6, "different_kernels": len(totals),
+            "largest_kernels": "; ".join(f"{1e-3 * time:.3f} ms in {count} of {name[:80]}" for name, (count, time) in largest)}
+
+
 def prediction(context, model, batch, length, precision, further, seconds, kernels):
     """Returns the predicted time of the step on the GPU, and the share of the peak that the measured step reaches (MFU)."""
     arguments = ["estimate", model, "--batch", batch, "--seq", length, "--precision", "fp32" if precision == "tf32" else precision,
@@ -66,5 +111,5 @@ def prediction(context, model, batch, length, precision, further, seconds, kerne
     flops = sum(each["flops"] for each in report["operations"] if each["group"] == "tensor_contraction") / report["steps"]
     peak = report["roofs"][PEAKS[precision]]
     expected = report["expected_step"]
-    return {"predicted_seconds": expected["seconds"], "predicted_uncertainty": expected["uncertainty"], "flops": flops,
+    return {"predicted_seconds": expected["seconds"], "predicted_kernel_seconds": expected["kernels"], "predicted_uncertainty": expected["uncertainty"], "flops": flops,
             "mfu": flops / seconds / peak if peak and not context.on_cpu else 0.0}
