@@ -81,8 +81,8 @@ struct ArrowFile {
   std::string problem;  // why there is no table; empty if there is one
 };
 
-// The memory that the values of a file of this size may take once they are decompressed and decoded.
-// The values of an uncompressed Arrow file are views of the file and take none.
+// The memory that the values of a file of this size may take once they are decompressed and
+// decoded. The values of an uncompressed Arrow file are views of the file and take none.
 constexpr std::int64_t max_decoded_bytes(std::int64_t file_bytes) {
   return (std::int64_t{256} << 20) + 1024 * file_bytes;
 }

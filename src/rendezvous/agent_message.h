@@ -6,8 +6,8 @@
 //   const JoinRequest request = join_request_of(message);
 //   const std::int64_t code = number_in(message, "code", 1);
 //
-// Throws DataError "rendezvous.message" if a field has the wrong type, or if the message is not JSON,
-// repeats a key, or is too long or too deep. Thread rule: pure functions.
+// Throws DataError "rendezvous.message" if a field has the wrong type, or if the message is not
+// JSON, repeats a key, or is too long or too deep. Thread rule: pure functions.
 #pragma once
 
 #include <cstdint>
