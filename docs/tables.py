@@ -80,6 +80,19 @@ def expected_step():
     return excerpt(*BERT_LARGE, "--device", "cuda:h200", beginnings=("Predicted on", "Lower bound", "Expected for"))
 
 
+def predicted_steps():
+    """Returns the time that today's program expects for the steps that were measured on Hopper."""
+    steps = {"BERT-large, 4 rows of 512, float": BERT_LARGE, "BERT-large, 4 rows of 512, TF32": [*BERT_LARGE, "--tf32", "true"],
+             "BERT-large, 64 rows of 512, bf16": ["bert-large", "--batch", "64", "--seq", "512", "--precision", "bf16"],
+             "BERT-base, 64 rows of 128, bf16": ["bert-base", "--batch", "64", "--seq", "128", "--precision", "bf16"],
+             "GPT-2, 32 rows of 1024, bf16": ["gpt2", "--batch", "32", "--seq", "1024", "--precision", "bf16"]}
+
+    def milliseconds(words, device):
+        return f"{1000 * estimate(*words, '--device', device)['expected_step']['seconds']:.1f} ms"
+    return markdown(["step", "H200", "H100"], [[step, *(milliseconds(words, device) for device in ("cuda:h200", "cuda:h100-80gb"))]
+                                               for step, words in steps.items()])
+
+
 def out_of_memory():
     return excerpt("bert-base", "--batch", "64", "--seq", "512", "--device", "cuda:t4",
                    beginnings=("The step does not fit", "Out of memory:", "Note: a batch of"))
@@ -247,8 +260,9 @@ TECHNIQUES = {"recomputation": recomputation, "offloading": offloading, "adapter
               "step-in-backward": step_in_backward, "offloaded-states": offloaded_states, "out-of-memory": out_of_memory, "together": together,
               "three-models": three_models}
 TABLES = {"bert-large-cpu": bert_large_on_cpu, "page": comparison_with_documentation, "gpus": list_of_gpus, "bert-large-gpus": bert_large_on_gpus,
-          "architectures": architectures, "expected-step": expected_step, **TECHNIQUES}
-PAGES = {"architectures": EXPORTED_PAGE, "expected-step": GPU_PAGE, **dict.fromkeys(TECHNIQUES, TECHNIQUES_PAGE)}  # all others are on PAGE
+          "architectures": architectures, "expected-step": expected_step,
+          "predicted-steps": predicted_steps, **TECHNIQUES}
+PAGES = {"architectures": EXPORTED_PAGE, "expected-step": GPU_PAGE, "predicted-steps": GPU_PAGE, **dict.fromkeys(TECHNIQUES, TECHNIQUES_PAGE)}  # all others are on PAGE
 # The packed operands of products depend on the CPU.
 MACHINE_DEPENDENT = {"bert-large-cpu", "recomputation", "adapters", "large-vocabularies", "float16", "bfloat16-weights", "lean-optimizers", "step-in-backward", "together", "three-models"}
 NEED_PYTHON = {"three-models"}
