@@ -15,7 +15,7 @@ namespace {
 
 const std::string kArrived = "arrival/count", kComplete = "arrival/complete";
 const std::string kTimeoutCount = "arrival/timeouts", kMissing = "arrival/missing";
-const std::string kNone = "nobody";
+const std::string kNoMissingRanks = "none";
 constexpr auto kMissingRanksTimeout = std::chrono::seconds(10);
 
 std::string location_key(std::int64_t rank) { return str("arrival/location/", rank); }
@@ -32,7 +32,7 @@ std::string find_missing_ranks(c10d::Store& store, std::int64_t size) {
   for (std::size_t rank = 0; rank < has_arrived.size(); ++rank) {
     if (!has_arrived[rank]) missing.push_back(static_cast<std::int64_t>(rank));
   }
-  return missing.empty() ? kNone : ranks_text(missing);
+  return missing.empty() ? kNoMissingRanks : ranks_text(missing);
 }
 
 // Returns the missing ranks as text. The first rank whose timeout has passed determines them for
@@ -72,7 +72,7 @@ void wait_for_all_ranks(c10d::Store& store, std::int64_t rank, std::int64_t size
     store.wait({kComplete}, timeout);
   } catch (const std::exception&) {
     const std::string missing = agree_on_missing_ranks(store, size);
-    if (missing == kNone) throw;
+    if (missing == kNoMissingRanks) throw;
     const double limit = std::chrono::duration<double>(timeout).count();
     throw IoError("process.rank-missing",
                   {.what = str("forming a group of ", size, " processes, on rank ", rank),
