@@ -106,7 +106,7 @@ void LoaderCore::set_sharding(const LoaderSharding& sharding) {
                     "process; each process then reads its part",
                     sharding.group);
   if (again) {
-    throw ConfigError("data.share",
+    throw ConfigError("data.sharding",
                       {.what = "a loader is prepared twice", .hint = "prepare() it once"});
   }
   check_divisible(own.options, sharding);

@@ -56,7 +56,7 @@ void check_divisible(const LoaderOptions& options, const LoaderSharding& shardin
   const std::int64_t world = sharding.group.size();
   if (!sharding.configuration.split_batches || options.batch_size % world == 0) return;
   throw ConfigError(
-      "data.share",
+      "data.sharding",
       {.what = "split_batches",
        .got = str("batches of ", options.batch_size, " rows"),
        .expected = str("a multiple of ", world, ", the number of processes"),
@@ -67,7 +67,7 @@ void check_divisible(const LoaderOptions& options, const LoaderSharding& shardin
 
 void check_packable(const BatchSource& source) {
   if (source.is_packable()) return;
-  throw ConfigError("data.share",
+  throw ConfigError("data.sharding",
                     {.what = "batches of a type that cannot be sent to another process",
                      .expected = "tensors, strings and numbers, standard containers and plain "
                                  "structs of them, or a type with visit_parts",
@@ -77,7 +77,7 @@ void check_packable(const BatchSource& source) {
 
 void check_elastic(bool stream) {
   if (!stream) return;
-  throw ConfigError("data.share",
+  throw ConfigError("data.sharding",
                     {.what = "a stream, with elastic_ranks",
                      .expected = "a dataset with size() and get(index)",
                      .hint = "leave out elastic_ranks, or give the dataset get(index)"});
@@ -115,7 +115,7 @@ void agree_on_step(BatchResult& own, const std::string& name, const Group& group
 }
 
 void throw_uneven_shards() {
-  throw ConfigError("data.share",
+  throw ConfigError("data.sharding",
                     {.what = "processes that read their own parts of a stream",
                      .got = "even_batches = false",
                      .expected = "processes that end a pass together",

@@ -1,4 +1,4 @@
-// Checks of a loader before it reads. They throw ConfigError "data.option" or "data.share",
+// Checks of a loader before it reads. They throw ConfigError "data.option" or "data.sharding",
 // UsageError "data.loaders-differ", and DataError "data.state".
 #pragma once
 

@@ -142,7 +142,7 @@ def streams_that_differ():
     done, _ = launch("failing_main", 3, *arguments, "failing_rank=0")
     check(done.returncode != 0 and "the disk is gone" in done.stderr, "an error of rank 0, which reads for all, ends all", done.stderr)
     done, _ = launch("indivisible", 3, "max_steps=2", "per_device_train_batch_size=4", SPLITS)
-    check(done.returncode == 2 and "data.share" in done.stderr, "a batch that the processes cannot split is refused", done.stderr)
+    check(done.returncode == 2 and "data.sharding" in done.stderr, "a batch that the processes cannot split is refused", done.stderr)
 
 
 try:

@@ -122,7 +122,7 @@ class Loader {
 
   // Reads only this process's share from the next pass on (hasten/data/detail/loader_sharding.h).
   // Accelerator::prepare calls it. A collective. Throws in every process: UsageError
-  // "data.loaders-differ", or ConfigError "data.share" if the batches cannot be divided.
+  // "data.loaders-differ", or ConfigError "data.sharding" if the batches cannot be divided.
   void set_sharding(const LoaderSharding& sharding) { core_->set_sharding(sharding); }
   // Takes effect from the next pass on; see DataLoaderConfiguration::even_batches.
   void set_even_batches(bool even) { core_->set_even_batches(even); }

@@ -279,7 +279,7 @@ TEST_CASE("dispatch: batches of a type that cannot be sent are refused before an
   debug_launcher([] {
     Accelerator accelerator;
     auto raw = make_loader(Stream{4}, {}, OpaqueCollator{});
-    require(code_of([&] { accelerator.prepare(raw); }) == "data.share", "no way to send it");
+    require(code_of([&] { accelerator.prepare(raw); }) == "data.sharding", "no way to send it");
     Accelerator each(dispatch_options(false));
     auto own = make_loader(Stream{4}, {}, OpaqueCollator{});
     each.prepare(own);
@@ -351,7 +351,7 @@ TEST_CASE("dispatch: batches smaller than the number of processes are refused wi
           splitting.prepare(small);
           throw std::runtime_error("nothing was thrown");
         } catch (const ConfigError& error) {
-          require(error.code() == "data.share", error.code());
+          require(error.code() == "data.sharding", error.code());
           require(error.hint().find("set batch_size = 3") != std::string::npos, error.what());
         }
         Accelerator plain;

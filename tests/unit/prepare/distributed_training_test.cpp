@@ -407,12 +407,12 @@ TEST_CASE("distributed: data that cannot be divided is refused") {
   debug_launcher([] {
     Accelerator accelerator({.dataloader_config = {.split_batches = true}});
     auto odd = make_loader(Numbers{9}, {.batch_size = 3});
-    require(code_of([&] { accelerator.prepare(odd); }) == "data.share",
+    require(code_of([&] { accelerator.prepare(odd); }) == "data.sharding",
             "a batch of three rows for two processes is not refused");
     Accelerator plain;
     auto twice = make_loader(Numbers{9}, {.batch_size = 3});
     plain.prepare(twice);
-    require(code_of([&] { plain.prepare(twice); }) == "data.share",
+    require(code_of([&] { plain.prepare(twice); }) == "data.sharding",
             "a loader that is prepared twice is not refused");
     auto small = make_loader(Numbers{3}, {.batch_size = 2, .drop_last = true});
     require(code_of([&] { plain.prepare(small); }) == "data.option",

@@ -427,7 +427,7 @@ TEST_CASE("elastic ranks: a stream is refused, and a gradient of no prepared mod
   };
   Accelerator accelerator({.cpu = true, .elastic_ranks = 2});
   auto stream = make_loader(Stream{}, {.batch_size = 2});
-  CHECK(code_of([&] { accelerator.prepare(stream); }) == "data.share");
+  CHECK(code_of([&] { accelerator.prepare(stream); }) == "data.sharding");
   torch::nn::Linear net(2, 1);
   at::Tensor scale = at::ones({1}).requires_grad_();
   optim::SGD sgd({net->weight, net->bias, scale}, optim::SGDOptions(0.1));
