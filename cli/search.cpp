@@ -17,7 +17,7 @@
 #include "hasten/base/text.h"
 #include "hasten/launch/slurm_script.h"
 #include "options/help.h"
-#include "search_run.h"
+#include "trial_process.h"
 
 namespace hasten::cli {
 namespace {

@@ -23,7 +23,7 @@
 #include "hasten/trainer/task_data.h"
 #include "hasten/trainer/trainer.h"
 #include "torch_commands.h"
-#include "trainer/plan.h"
+#include "trainer/run_plan.h"
 
 namespace hasten::cli {
 namespace {

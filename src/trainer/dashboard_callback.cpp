@@ -20,7 +20,7 @@
 #include "track/terminal_restore.h"
 #include "trainer/agreement.h"
 #include "trainer/loss_reading.h"
-#include "trainer/plan.h"
+#include "trainer/run_plan.h"
 
 namespace hasten {
 namespace {

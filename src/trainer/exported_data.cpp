@@ -22,7 +22,7 @@
 #include "trainer/arrow_rows.h"
 #include "trainer/data_files.h"
 #include "trainer/exported_rows.h"
-#include "trainer/plan.h"
+#include "trainer/run_plan.h"
 
 namespace hasten {
 namespace {

@@ -12,7 +12,7 @@
 #include "hasten/base/error.h"
 #include "hasten/base/files.h"
 #include "hasten/base/text.h"
-#include "trainer/plan.h"
+#include "trainer/run_plan.h"
 
 namespace hasten {
 namespace {

@@ -11,7 +11,7 @@
 
 #include <cstdint>
 
-#include "trainer/plan.h"
+#include "trainer/run_plan.h"
 #include "trainer/trainer_impl.h"
 
 namespace hasten {

@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "trainer/loss_record.h"
-#include "trainer/plan.h"
 #include "trainer/run_hashes.h"
+#include "trainer/run_plan.h"
 #include "trainer/trained_parameters.h"
 #include "trainer/trainer_impl.h"
 #include "trainer/training_schedule.h"

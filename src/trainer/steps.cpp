@@ -6,7 +6,7 @@
 #include "hasten/base/text.h"
 #include "hasten/data/sampler.h"
 #include "trainer/optimizer_builder.h"
-#include "trainer/plan.h"
+#include "trainer/run_plan.h"
 #include "trainer/trainer_impl.h"
 
 namespace hasten {

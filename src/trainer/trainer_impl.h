@@ -12,8 +12,8 @@
 #include "hasten/trainer/trainer.h"
 #include "trainer/agreement.h"
 #include "trainer/memory_tracker.h"
-#include "trainer/plan.h"
 #include "trainer/rows.h"
+#include "trainer/run_plan.h"
 
 namespace hasten {
 

@@ -3,7 +3,7 @@
 #include "ops/kernels/block_moments.h"
 #include "ops/kernels/cross_entropy.h"
 #include "ops/kernels/gelu.h"
-#include "ops/kernels/llama.h"
+#include "ops/kernels/llama_kernels.h"
 #include "ops/kernels/norm.h"
 #include "ops/kernels/rounded_adamw.h"
 #include "ops/kernels/softmax.h"

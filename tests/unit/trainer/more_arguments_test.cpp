@@ -10,7 +10,7 @@
 
 #include "hasten/base/text.h"
 #include "hasten/trainer/trainer.h"
-#include "trainer/plan.h"
+#include "trainer/run_plan.h"
 #include "unit/trainer/tiny.h"
 
 namespace trainer_more_arguments_test {

@@ -1,4 +1,4 @@
-// File: trainer/plan.h (internal)
+// File: trainer/run_plan.h (internal)
 // The numbers of a run in optimizer steps: how many there are, and when something is due.
 #pragma once
 

@@ -1,4 +1,4 @@
-// File: cli/search_run.h
+// File: cli/trial_process.h
 // One trial of `hasten search`: a run of `hasten train` in a separate process. Its evaluations are
 // reported while it runs.
 //

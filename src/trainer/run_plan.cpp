@@ -1,4 +1,4 @@
-#include "trainer/plan.h"
+#include "trainer/run_plan.h"
 
 #include <algorithm>
 #include <cmath>

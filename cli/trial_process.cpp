@@ -1,4 +1,4 @@
-#include "search_run.h"
+#include "trial_process.h"
 
 #include <fcntl.h>
 #include <signal.h>
