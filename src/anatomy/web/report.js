@@ -1,6 +1,6 @@
 const memory = report.memory, components = Object.keys(memory.at_peak);
 
-function summary() {
+function showSummary() {
   const figures = memory.known ? [[bytes(memory.peak), "memory at the peak"]] : [];
   figures.push([memory.parameters.toLocaleString("en"), "parameters"]);
   if (memory.known) figures.push([memory.parameters ? (memory.peak / memory.parameters).toFixed(2) + " B" : "–", "per parameter"]);
@@ -8,24 +8,24 @@ function summary() {
     figures.push([(report.samples / report.seconds).toLocaleString("en", { maximumSignificantDigits: 3 }), "samples per second"]);
     if (report.tokens) figures.push([Math.round(report.tokens / report.seconds).toLocaleString("en"), "tokens per second"]);
   }
-  if (report.model_flops_utilization) figures.push([share(report.model_flops_utilization, 1), "model FLOPs utilization (MFU)"]);
+  if (report.model_flops_utilization) figures.push([percentage(report.model_flops_utilization, 1), "model FLOPs utilization (MFU)"]);
   if (report.dry && report.min_step_seconds) figures.push([(1000 * report.min_step_seconds).toPrecision(3) + " ms", "lower bound for a step"]);
-  if (report.expected_step) figures.push([(1000 * report.expected_step.seconds).toPrecision(3) + " ms", `expected for a step, ± ${share(report.expected_step.uncertainty, 1)}`]);
+  if (report.expected_step) figures.push([(1000 * report.expected_step.seconds).toPrecision(3) + " ms", `expected for a step, ± ${percentage(report.expected_step.uncertainty, 1)}`]);
   if (memory.gpu) figures.push([bytes(memory.gpu.reserved + memory.gpu.context), memory.gpu.capacity ? `of the GPU's ${bytes(memory.gpu.capacity)}` : "memory of the GPU"]);
   heading("Training anatomy", `${report.dry ? "Predicted" : "Measured"} on ${memory.gpu && memory.gpu.title || report.device}, ${report.steps} step${report.steps === 1 ? "" : "s"}.`, figures);
 }
 
-function atThePeak() {
+function showPeak() {
   const values = components.map(name => memory.at_peak[name]);
   const where = [memory.peak_operation, memory.peak_module].filter(word => word).join(" of ");
   const phase = memory.peak_phase === "other" ? "outside of the phases of a step" : `in the ${memory.peak_phase} ${memory.peak_phase === "optimizer" ? "step" : "pass"}`;
   section("Memory at the peak", `The peak was ${phase}${where ? ", in " + where : ""}.`,
-    bar(components, values), key(components), table(["component", "bytes", "share", "per parameter", "textbook"], components.map((name, i) =>
-      [title(name), values[i].toLocaleString("en"), share(values[i], memory.peak),
+    bar(components, values), legend(components), table(["component", "bytes", "share", "per parameter", "textbook"], components.map((name, i) =>
+      [title(name), values[i].toLocaleString("en"), percentage(values[i], memory.peak),
         i < 3 && memory.parameters ? (values[i] / memory.parameters).toFixed(2) + " B" : "", (memory.textbook[name] || { text: "" }).text])));
 }
 
-function onTheGpu() {
+function showGpuMemory() {
   const gpu = memory.gpu;
   if (!gpu) return;
   const needed = gpu.reserved + gpu.context;
@@ -34,17 +34,17 @@ function onTheGpu() {
   const subject = `${gpu.title || "GPU"} (${bytes(gpu.capacity)})`;
   const verdict = !gpu.capacity ? "" : gpu.missing ? `The step does not fit the ${subject}: ${bytes(gpu.missing)} more are needed.`
     : `The step fits the ${subject}: ${bytes(gpu.capacity - needed)} remain free.`;
-  section("Memory of the GPU", verdict, table(["", "bytes", "share"], parts.map(([name, value]) => [name, value.toLocaleString("en"), share(value, needed)])));
+  section("Memory of the GPU", verdict, table(["", "bytes", "share"], parts.map(([name, value]) => [name, value.toLocaleString("en"), percentage(value, needed)])));
 }
 
-function overTime() {
+function showTimeline() {
   const points = memory.timeline || [];
   if (points.length < 2) return;
-  const width = 1000, height = 320, left = 70, bottom = 24, most = memory.peak;
+  const width = 1000, height = 320, left = 70, bottom = 24, maximum = memory.peak;
   const step = report.dry;  // a prediction has an order, but no times
   const end = step ? points.length - 1 : points[points.length - 1].seconds || 1;
   const x = i => left + (width - left) * (step ? i : points[i].seconds) / end;
-  const y = value => (height - bottom) * (1 - value / most);
+  const y = value => (height - bottom) * (1 - value / maximum);
   const chart = element("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": "memory over time by component" });
   const base = points.map(() => 0);
   components.forEach((name, c) => {
@@ -58,21 +58,21 @@ function overTime() {
     chart.append(element("path", { d: up + down + "Z", fill: colour(c) }));
   });
   for (let i = 0; i <= 4; ++i) {
-    const value = most * i / 4;
+    const value = maximum * i / 4;
     chart.append(element("line", { x1: left, x2: width, y1: y(value), y2: y(value), stroke: "var(--line)", "stroke-width": 1 }));
     chart.append(element("text", { x: left - 6, y: Math.max(12, y(value) + 4), "text-anchor": "end" }, bytes(value)));
   }
   chart.append(element("text", { x: left, y: height - 6 }, step ? "first allocation" : "0 s"));
   chart.append(element("text", { x: width, y: height - 6, "text-anchor": "end" }, step ? "last allocation or release" : end.toPrecision(3) + " s"));
-  section("Memory over time", "The memory of all allocations, stacked by component.", element("div", { class: "wide" }, chart), key(components));
+  section("Memory over time", "The memory of all allocations, stacked by component.", element("div", { class: "wide" }, chart), legend(components));
 }
 
-function operations() {
+function showOperations() {
   const rows = (record, all) => Object.entries(record).map(([name, each]) => {
     const traffic = each.bytes_read + each.bytes_written;
-    const cells = [title(name), each.count.toLocaleString("en"), flop(each.flops), share(each.flops, all.flops),
+    const cells = [title(name), each.count.toLocaleString("en"), flop(each.flops), percentage(each.flops, all.flops),
       bytes(each.bytes_read), bytes(each.bytes_written), traffic ? (each.flops / traffic).toFixed(2) : "–"];
-    return report.dry ? cells : [...cells, (1000 * each.seconds).toFixed(1) + " ms", share(each.seconds, all.seconds)];
+    return report.dry ? cells : [...cells, (1000 * each.seconds).toFixed(1) + " ms", percentage(each.seconds, all.seconds)];
   });
   const header = first => [first, "count", "FLOP", "share", "read", "written", "FLOP per byte", ...(report.dry ? [] : ["time", "share"])];
   const groups = Object.values(report.groups);
@@ -87,10 +87,10 @@ function operations() {
   }
   const order = Object.entries(names).sort(([, a], [, b]) => report.dry ? b.flops - a.flops : b.seconds - a.seconds).slice(0, 20);
   section("Operators", report.dry ? "The 20 operators with the most FLOP." : "The 20 operators that take the most time.", table(header("operator"), rows(Object.fromEntries(order), all)));
-  roofline(groups);
+  showRoofline(groups);
 }
 
-function roofline(groups) {
+function showRoofline(groups) {
   const roofs = report.roofs;
   if (!roofs || report.dry) return;
   const width = 1000, height = 340, left = 80, bottom = 30, names = Object.keys(report.groups).slice(0, 3);
@@ -116,7 +116,7 @@ function roofline(groups) {
   section("Roofline", `Measured on this machine: at most ${flop(roofs.flops_per_second)}/s and ${bytes(roofs.bytes_per_second)}/s.`, element("div", { class: "wide" }, chart));
 }
 
-function byLayer() {
+function showLayers() {
   const root = { children: {}, bytes: components.map(() => 0) };
   for (const each of memory.modules || []) {
     const path = each.module ? each.module.split(".") : ["(no layer)"];
@@ -137,9 +137,9 @@ function byLayer() {
   section("Layers at the peak", "", draw("total", root, 0));
 }
 
-summary();
-if (memory.known) { atThePeak(); onTheGpu(); overTime(); }
-operations();
-whatIf();
-if (memory.known) byLayer();
+showSummary();
+if (memory.known) { showPeak(); showGpuMemory(); showTimeline(); }
+showOperations();
+showChanges();
+if (memory.known) showLayers();
 for (const note of report.notes || []) page.append(element("p", {}, note));

@@ -11,7 +11,7 @@ const units = (value, step, names) => { let i = 0; while (value >= step && i < n
   return (value >= 100 || i === 0 ? Math.round(value) : value.toPrecision(3)) + " " + names[i]; };
 const bytes = value => units(value, 1000, ["B", "kB", "MB", "GB", "TB"]);
 const flop = value => units(value, 1000, ["FLOP", "kFLOP", "MFLOP", "GFLOP", "TFLOP", "PFLOP"]);
-const share = (part, whole) => whole > 0 ? (100 * part / whole).toFixed(part / whole < 0.001 ? 3 : 1) + " %" : "–";
+const percentage = (part, whole) => whole > 0 ? (100 * part / whole).toFixed(part / whole < 0.001 ? 3 : 1) + " %" : "–";
 const sum = list => list.reduce((a, b) => a + b, 0);
 
 function element(name, attributes = {}, ...children) {
@@ -31,8 +31,8 @@ function table(header, rows) {
   for (const row of rows) body.append(element("tr", {}, ...row.map(cell => element("td", {}, cell))));
   return element("div", { class: "wide" }, body);
 }
-function key(names) {
-  return element("div", { class: "key" }, ...names.map((name, i) =>
+function legend(names) {
+  return element("div", { class: "legend" }, ...names.map((name, i) =>
     element("span", {}, element("i", { style: `background:${colour(i)}` }), title(name))));
 }
 function bar(names, values) {
@@ -43,15 +43,15 @@ function bar(names, values) {
 }
 function heading(text, below, figures) {
   page.append(element("h1", {}, text), element("p", {}, below));
-  page.append(element("div", { class: "figures" }, ...figures.map(([value, what]) =>
-    element("div", { class: "figure" }, element("b", {}, value), element("span", {}, what)))));
+  page.append(element("div", { class: "figures" }, ...figures.map(([value, label]) =>
+    element("div", { class: "figure" }, element("b", {}, value), element("span", {}, label)))));
 }
 const duration = seconds => seconds > 0 ? (seconds < 1 ? (1000 * seconds).toPrecision(3) + " ms" : seconds.toPrecision(3) + " s") : "–";
 const signed = (value, text) => (value < 0 ? "−" : value > 0 ? "+" : "") + text;
-function whatIf() {
+function showChanges() {
   const all = report.what_if;
   if (!all) return;
-  const asked = { name: "as asked", bytes: all.bytes, seconds: all.seconds, exactness: "exact" };
+  const baseline = { name: "as asked", bytes: all.bytes, seconds: all.seconds, exactness: "exact" };
   const row = ({ name, bytes: needed, seconds, exactness }) => {
     const more = needed - all.bytes, slower = Math.round(100 * (seconds / all.seconds - 1));
     const known = needed > 0 && all.bytes > 0;
@@ -60,6 +60,6 @@ function whatIf() {
   };
   const possible = all.changes.filter(each => !each.rejection_reason), refused = all.changes.filter(each => each.rejection_reason);
   section("What if", "Predictions for the same step with one change each.",
-    table(["change", "memory", "difference", "step", "difference", "exactness"], [asked, ...possible].map(row)));
+    table(["change", "memory", "difference", "step", "difference", "exactness"], [baseline, ...possible].map(row)));
   for (const each of refused) page.append(element("p", {}, `${each.name} is not possible: ${each.rejection_reason}`));
 }

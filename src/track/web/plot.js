@@ -1,4 +1,4 @@
-const shown = new Set(report.runs.map((run, i) => i));
+const visibleRuns = new Set(report.runs.map((run, i) => i));
 const colours = 7, colourOf = i => colour(i % colours);
 let smoothing = report.smoothing, logarithmic = report.log_scale;
 
@@ -14,7 +14,7 @@ function smoothed(points) {
 }
 
 // A line ends where a value is missing: one that is not finite, or not positive on a logarithmic scale.
-function linesOf(points) {
+function segmentsOf(points) {
   const lines = [[]];
   for (const [step, value] of points) {
     if (value !== null && (!logarithmic || value > 0)) lines[lines.length - 1].push([step, value]);
@@ -39,7 +39,7 @@ const number = value => value === 0 ? "0" : Math.abs(value) >= 1e5 || Math.abs(v
 
 function chart(name) {
   const width = 1000, height = 320, left = 80, bottom = 30, top = 12;
-  const curves = report.runs.map((run, i) => [run.curves[name] || [], i]).map(([logged, i]) => [i, linesOf(smoothed(logged)), linesOf(logged)]).filter(([i, lines]) => shown.has(i) && lines.length);
+  const curves = report.runs.map((run, i) => [run.curves[name] || [], i]).map(([logged, i]) => [i, segmentsOf(smoothed(logged)), segmentsOf(logged)]).filter(([i, lines]) => visibleRuns.has(i) && lines.length);
   const points = curves.flatMap(([, lines, logged]) => smoothing > 0 ? [...lines.flat(), ...logged.flat()] : lines.flat());
   if (!points.length) return element("p", {}, "No values to show.");
   const minBy = (all, by) => all.reduce((best, each) => Math.min(best, by(each)), Infinity);
@@ -58,12 +58,12 @@ function chart(name) {
     const step = first + (last - first) * i / 4;
     svg.append(element("text", { x: x(step), y: height - 8, "text-anchor": i === 0 ? "start" : i === 4 ? "end" : "middle" }, number(Math.round(step))));
   }
-  const trace = (i, line, opacity) => svg.append(line.length === 1
+  const drawLine = (i, line, opacity) => svg.append(line.length === 1
     ? element("circle", { cx: x(line[0][0]), cy: y(line[0][1]), r: 3, fill: colourOf(i), opacity })
     : element("polyline", { fill: "none", stroke: colourOf(i), "stroke-width": 1.8, "stroke-linejoin": "round", opacity,
       points: line.map(([step, value]) => `${x(step).toFixed(1)},${y(value).toFixed(1)}`).join(" ") }));
-  if (smoothing > 0) for (const [i, , logged] of curves) for (const line of logged) trace(i, line, 0.25);
-  for (const [i, lines] of curves) for (const line of lines) trace(i, line, 1);
+  if (smoothing > 0) for (const [i, , logged] of curves) for (const line of logged) drawLine(i, line, 0.25);
+  for (const [i, lines] of curves) for (const line of lines) drawLine(i, line, 1);
   svg.addEventListener("mousemove", event => {
     const box = svg.getBoundingClientRect(), at = first + ((event.clientX - box.left) / box.width * width - left) / (width - left - 10) * (last - first);
     const nearest = points.reduce((best, each) => Math.abs(each[0] - at) < Math.abs(best[0] - at) ? each : best)[0];
@@ -75,8 +75,8 @@ function chart(name) {
 }
 
 const names = [...new Set(report.runs.flatMap(run => Object.keys(run.curves)))].sort();
-const places = new Map();
-function draw() { for (const [name, place] of places) place.replaceChildren(chart(name)); }
+const containers = new Map();
+function draw() { for (const [name, container] of containers) container.replaceChildren(chart(name)); }
 
 function control(text, attributes, change) {
   const input = element("input", attributes);
@@ -85,16 +85,16 @@ function control(text, attributes, change) {
 }
 
 heading("Runs", `${report.runs.length} run${report.runs.length === 1 ? "" : "s"}, ${names.length} curve${names.length === 1 ? "" : "s"} by optimizer step.`, []);
-page.append(element("div", { class: "key" }, ...report.runs.map((run, i) => {
-  const label = control(run.name, { type: "checkbox", checked: "" }, input => input.checked ? shown.add(i) : shown.delete(i));
+page.append(element("div", { class: "legend" }, ...report.runs.map((run, i) => {
+  const label = control(run.name, { type: "checkbox", checked: "" }, input => input.checked ? visibleRuns.add(i) : visibleRuns.delete(i));
   label.prepend(element("i", { style: `background:${colourOf(i)}` }));
   return label;
 })));
-page.append(element("div", { class: "key" },
+page.append(element("div", { class: "legend" },
   control(" logarithmic scale", { type: "checkbox", ...(logarithmic ? { checked: "" } : {}) }, input => { logarithmic = input.checked; }),
   control(" smoothing", { type: "range", min: 0, max: 0.99, step: 0.01, value: smoothing }, input => { smoothing = +input.value; })));
 for (const name of names) {
-  places.set(name, element("div"));
-  section(name, "", places.get(name));
+  containers.set(name, element("div"));
+  section(name, "", containers.get(name));
 }
 draw();
