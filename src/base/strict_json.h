@@ -100,14 +100,14 @@ inline std::string explanation_of(std::string message, std::string_view end) {
 }
 
 template <class Json>
-typename Json::parser_callback_t refuse_repeated_keys() {
-  const auto refuse = [](const KeyPath& path) {
+typename Json::parser_callback_t repeated_key_check() {
+  const auto throw_repeated_key = [](const KeyPath& path) {
     throw JsonError("the key \"" + path.back() + "\" twice in one object", path);
   };
   if constexpr (!std::is_same_v<Json, nlohmann::ordered_json>) {
-    return unique_keys<Json>(refuse);
+    return unique_keys<Json>(throw_repeated_key);
   } else {
-    return unique_keys<Json>(refuse, [](std::size_t keys) {
+    return unique_keys<Json>(throw_repeated_key, [](std::size_t keys) {
       if (keys > kMaxOrderedKeys)
         throw JsonError(str("more than ", kMaxOrderedKeys, " keys in one object"));
     });
@@ -127,7 +127,7 @@ Json parse_strict_json(std::string_view text, const JsonRules& rules = {}) {
   }
   try {
     if (!rules.unique_keys) return Json::parse(text.begin(), text.end());
-    return Json::parse(text.begin(), text.end(), detail::refuse_repeated_keys<Json>());
+    return Json::parse(text.begin(), text.end(), detail::repeated_key_check<Json>());
   } catch (const typename Json::parse_error& error) {
     throw JsonError(str("invalid JSON at byte ", error.byte),
                     detail::explanation_of(error.what(), ": "), error.byte);

@@ -17,7 +17,7 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
-[[noreturn]] void refuse_position(const fs::path& file, const std::string& got) {
+[[noreturn]] void throw_position(const fs::path& file, const std::string& got) {
   throw DataError("checkpoint.position",
                   {.what = file.string(), .got = got, .expected = "scheduler_step and loader"});
 }
@@ -145,9 +145,9 @@ TrainingPosition load_training_position(const fs::path& folder) {
     position.loss_scale = loss_scale_of(json);
     return position;
   } catch (const JsonError& error) {
-    refuse_position(file, error.what());
+    throw_position(file, error.what());
   } catch (const Json::exception& error) {
-    refuse_position(file, error.what());
+    throw_position(file, error.what());
   }
 }
 

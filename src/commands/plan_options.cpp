@@ -42,29 +42,29 @@ void describe_for_program(config::OptionTable& table, EstimateConfiguration& ste
   d("json", &EstimateConfiguration::json, "Print everything as JSON, in bytes.");
 }
 
-void refuse(bool is_set, const std::string& option, const char* command = "hasten plan") {
+void check_unset(bool is_set, const std::string& option, const char* command = "hasten plan") {
   if (is_set) config::throw_conflict(option + " has no meaning for " + command, "leave it out");
 }
 
-void refuse_options_of_estimate(const EstimateConfiguration& step) {
-  refuse(step.measure, "--measure");
-  refuse(!step.html.empty(), "--html");
-  refuse(!step.output.empty(), "--output");
-  refuse(step.mode == EstimateMode::training && step.steps != EstimateConfiguration{}.steps,
-         "--steps");
+void check_options_of_estimate(const EstimateConfiguration& step) {
+  check_unset(step.measure, "--measure");
+  check_unset(!step.html.empty(), "--html");
+  check_unset(!step.output.empty(), "--output");
+  check_unset(step.mode == EstimateMode::training && step.steps != EstimateConfiguration{}.steps,
+              "--steps");
   if (step.what_if) return;
-  refuse(step.mode != EstimateMode::training, str("--mode ", name_of(step.mode)));
-  refuse(starts_with(step.device, kTpuDevice), "--tpu");
+  check_unset(step.mode != EstimateMode::training, str("--mode ", name_of(step.mode)));
+  check_unset(starts_with(step.device, kTpuDevice), "--tpu");
 }
 
 // A report on each technique alone includes all techniques, so options that choose techniques have
 // no meaning.
-void refuse_choices(const PlanConfiguration& plan) {
+void check_choices(const PlanConfiguration& plan) {
   constexpr const char* kCommand = "hasten plan --what_if, which reports all techniques";
-  refuse(!plan.use.empty(), "--use", kCommand);
-  refuse(!plan.avoid.empty(), "--avoid", kCommand);
-  refuse(plan.keep_effective_batch, "--keep_effective_batch", kCommand);
-  refuse(plan.exactness != PlanConfiguration{}.exactness, "--exactness", kCommand);
+  check_unset(!plan.use.empty(), "--use", kCommand);
+  check_unset(!plan.avoid.empty(), "--avoid", kCommand);
+  check_unset(plan.keep_effective_batch, "--keep_effective_batch", kCommand);
+  check_unset(plan.exactness != PlanConfiguration{}.exactness, "--exactness", kCommand);
 }
 
 void set_limit(PlanConfiguration& plan) {
@@ -116,8 +116,8 @@ PlanConfiguration parse_plan(const std::vector<std::string>& arguments,
   if (plan.step.help || plan.step.devices) return plan;
   if (program != arguments.end() && plan.program.empty())
     config::throw_missing("hasten plan: no program after --", "name one: -- ./train");
-  refuse_options_of_estimate(plan.step);
-  if (plan.step.what_if) refuse_choices(plan);
+  check_options_of_estimate(plan.step);
+  if (plan.step.what_if) check_choices(plan);
   set_limit(plan);
   return plan;
 }

@@ -84,15 +84,16 @@ void check_exported(const TrainOptions& options, const TrainingArguments& argume
                      "remove --library");
     return;
   }
-  const auto refuse = [&](const char* name) {
+  const auto throw_unchangeable = [&](const char* name) {
     throw_conflict(str(name, " cannot change an exported model: model is '", options.model, "'"),
                    "set it in Python before the export");
   };
   for (const char* name : {"task", "num_labels", "ignore_mismatched_sizes", "hidden_dropout",
                            "attention_dropout", "classifier_dropout", "attn_implementation"}) {
-    if (!table.find(name)->is_default()) refuse(name);
+    if (!table.find(name)->is_default()) throw_unchangeable(name);
   }
-  if (arguments.weights_dtype != TrainingArguments{}.weights_dtype) refuse("weights_dtype");
+  if (arguments.weights_dtype != TrainingArguments{}.weights_dtype)
+    throw_unchangeable("weights_dtype");
 }
 
 void check_dummy(const TrainOptions& options, const config::OptionTable& table) {

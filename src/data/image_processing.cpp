@@ -75,16 +75,16 @@ class ProcessingKeys {
 };
 
 Json options_object(const std::string& text, const std::string& where) {
-  const auto refuse = [&](const std::string& got) {
+  const auto throw_invalid = [&](const std::string& got) {
     fail_options(where, "the file", got, "preprocessor_config.json");
   };
   Json object;
   try {
     object = parse_strict_json(text);
   } catch (const JsonError& error) {
-    refuse(error.what());
+    throw_invalid(error.what());
   }
-  if (!object.is_object()) refuse("text that is not a JSON object");
+  if (!object.is_object()) throw_invalid("text that is not a JSON object");
   return object;
 }
 

@@ -31,11 +31,11 @@ BertConfig BertConfig::from_json(const std::string& text, const std::string& whe
   reader.read_head(config);
   reader.read("tie_word_embeddings", config.tie_word_embeddings);
   for (const char* key : {"is_decoder", "add_cross_attention"})
-    reader.refuse_if_true(key, "hasten implements BERT as an encoder only");
+    reader.check_not_true(key, "hasten implements BERT as an encoder only");
   if (object.contains("position_embedding_type") &&
       object.at("position_embedding_type") != "absolute") {
-    refuse_config(where, "position_embedding_type", object.at("position_embedding_type").dump(),
-                  "absolute");
+    throw_config_value(where, "position_embedding_type",
+                       object.at("position_embedding_type").dump(), "absolute");
   }
   config.other_keys = reader.other_keys();
   config.check(where);
@@ -75,8 +75,8 @@ void BertConfig::check(const std::string& where) const {
   check.positive("type_vocab_size", type_vocab_size);
   if (classifier_dropout) check.rate("classifier_dropout", *classifier_dropout);
   if (pad_token_id >= vocab_size)
-    refuse_config(where, "pad_token_id", std::to_string(pad_token_id),
-                  str("below vocab_size (", vocab_size, ")"));
+    throw_config_value(where, "pad_token_id", std::to_string(pad_token_id),
+                       str("below vocab_size (", vocab_size, ")"));
   check.head(*this);
 }
 

@@ -14,8 +14,8 @@ namespace hasten {
 
 using Json = nlohmann::json;
 
-void refuse_config(const std::string& where, const std::string& key, std::string got,
-                   std::string expected, std::string hint) {
+void throw_config_value(const std::string& where, const std::string& key, std::string got,
+                        std::string expected, std::string hint) {
   throw DataError("models.config-value", {.what = where + ", key " + key,
                                           .got = std::move(got),
                                           .expected = std::move(expected),
@@ -29,7 +29,7 @@ std::string model_type_in(const std::string& text, const std::string& where) {
 }
 
 ConfigReader::ConfigReader(const std::string& text, const std::string& where) : where_(where) {
-  const auto refuse = [&](const std::string& got) {
+  const auto throw_invalid = [&](const std::string& got) {
     throw DataError("models.config-json",
                     {.what = where,
                      .got = got,
@@ -40,9 +40,9 @@ ConfigReader::ConfigReader(const std::string& text, const std::string& where) : 
   try {
     object_ = parse_strict_json(text);
   } catch (const JsonError& error) {
-    refuse(error.what());
+    throw_invalid(error.what());
   }
-  if (!object_.is_object()) refuse("text that is not a JSON object");
+  if (!object_.is_object()) throw_invalid("text that is not a JSON object");
 }
 
 template <class Take>
@@ -65,14 +65,14 @@ void ConfigReader::require_model_type(const std::string& expected) {
 void ConfigReader::read(const char* key, std::int64_t& to) {
   take(key, [&](const Json& value) {
     const auto number = value.is_number_integer() ? whole_number_in(value) : std::nullopt;
-    if (!number) refuse_config(where_, key, value.dump(), "an integer");
+    if (!number) throw_config_value(where_, key, value.dump(), "an integer");
     to = *number;
   });
 }
 
 void ConfigReader::read(const char* key, double& to) {
   take(key, [&](const Json& value) {
-    if (!value.is_number()) refuse_config(where_, key, value.dump(), "a number");
+    if (!value.is_number()) throw_config_value(where_, key, value.dump(), "a number");
     to = value.get<double>();
   });
 }
@@ -101,14 +101,14 @@ void ConfigReader::read(const char* key, std::optional<std::int64_t>& to) {
 
 void ConfigReader::read(const char* key, std::string& to) {
   take(key, [&](const Json& value) {
-    if (!value.is_string()) refuse_config(where_, key, value.dump(), "a string");
+    if (!value.is_string()) throw_config_value(where_, key, value.dump(), "a string");
     to = value.get<std::string>();
   });
 }
 
 void ConfigReader::read(const char* key, bool& to) {
   take(key, [&](const Json& value) {
-    if (!value.is_boolean()) refuse_config(where_, key, value.dump(), "true or false");
+    if (!value.is_boolean()) throw_config_value(where_, key, value.dump(), "true or false");
     to = value.get<bool>();
   });
 }
@@ -117,7 +117,7 @@ void ConfigReader::read(const char* key, std::vector<std::string>& to) {
   take(key, [&](const Json& value) {
     const auto is_text = [](const Json& item) { return item.is_string(); };
     if (!value.is_array() || !std::all_of(value.begin(), value.end(), is_text))
-      refuse_config(where_, key, value.dump(), "a list of strings");
+      throw_config_value(where_, key, value.dump(), "a list of strings");
     to = value.get<std::vector<std::string>>();
   });
 }
@@ -128,7 +128,7 @@ void ConfigReader::read(const char* key, std::vector<std::int64_t>& to) {
       return item.is_number_integer() && whole_number_in(item);
     };
     if (!value.is_array() || !std::all_of(value.begin(), value.end(), is_integer))
-      refuse_config(where_, key, value.dump(), "a list of integers");
+      throw_config_value(where_, key, value.dump(), "a list of integers");
     to = value.get<std::vector<std::int64_t>>();
   });
 }
@@ -148,25 +148,26 @@ void ConfigReader::read_token_ids(const char* key, std::vector<std::int64_t>& to
 std::optional<ConfigReader> ConfigReader::read_object(const char* key) {
   std::optional<ConfigReader> reader;
   take(key, [&](const Json& value) {
-    if (!value.is_object()) refuse_config(where_, key, value.dump(), "an object");
+    if (!value.is_object()) throw_config_value(where_, key, value.dump(), "an object");
     reader.emplace(value.dump(), where_ + ", key " + key);
   });
   return reader;
 }
 
-void ConfigReader::refuse_if_true(const char* key, const char* why) {
+void ConfigReader::check_not_true(const char* key, const char* why) {
   if (object_.contains(key) && object_.at(key) == true)
-    refuse_config(where_, key, "true", "false", why);
+    throw_config_value(where_, key, "true", "false", why);
 }
 
 void ConfigReader::read_labels(std::int64_t& count, std::map<std::int64_t, std::string>& names) {
   take("id2label", [&](const Json& value) {
     if (!value.is_object())
-      refuse_config(where_, "id2label", value.dump(), "an object of number to name");
+      throw_config_value(where_, "id2label", value.dump(), "an object of number to name");
     for (const auto& [id, name] : value.items()) {
       const auto number = parse_number<std::uint32_t>(id);
       if (!number || id.size() > 9 || !name.is_string())
-        refuse_config(where_, "id2label", "\"" + id + "\": " + name.dump(), "a number and a name");
+        throw_config_value(where_, "id2label", "\"" + id + "\": " + name.dump(),
+                           "a number and a name");
       names[*number] = name.get<std::string>();
     }
     count = static_cast<std::int64_t>(names.size());
@@ -204,31 +205,33 @@ Json token_ids_json(const std::vector<std::int64_t>& ids) {
 void ConfigChecks::positive(const char* key, std::int64_t value) const {
   // Sizes above 2^31 cannot be meant, and their products must not overflow.
   if (value < 1 || value > (std::int64_t{1} << 31))
-    refuse_config(where_, key, std::to_string(value), "a positive size");
+    throw_config_value(where_, key, std::to_string(value), "a positive size");
 }
 
 void ConfigChecks::rate(const char* key, double value) const {
-  if (!(value >= 0 && value < 1)) refuse_config(where_, key, str(value), "a probability in [0, 1)");
+  if (!(value >= 0 && value < 1))
+    throw_config_value(where_, key, str(value), "a probability in [0, 1)");
 }
 
 void ConfigChecks::not_negative(const char* key, double value) const {
-  if (!(value >= 0 && std::isfinite(value))) refuse_config(where_, key, str(value), "0 or more");
+  if (!(value >= 0 && std::isfinite(value)))
+    throw_config_value(where_, key, str(value), "0 or more");
 }
 
 void ConfigChecks::activation(const char* key, const std::string& value) const {
   static const std::vector<std::string> known = {
       "gelu", "gelu_new", "gelu_pytorch_tanh", "relu", "silu", "swish", "tanh"};
   if (std::find(known.begin(), known.end(), value) == known.end())
-    refuse_config(where_, key, value, join(known, ", "));
+    throw_config_value(where_, key, value, join(known, ", "));
 }
 
 void ConfigChecks::layers_and_heads(std::int64_t layers, std::int64_t hidden,
                                     std::int64_t heads) const {
   if (layers < 0 || layers > 10000)
-    refuse_config(where_, "num_hidden_layers", std::to_string(layers), "0 to 10000");
+    throw_config_value(where_, "num_hidden_layers", std::to_string(layers), "0 to 10000");
   if (hidden % heads != 0) {
-    refuse_config(where_, "hidden_size", std::to_string(hidden),
-                  str("a multiple of num_attention_heads (", heads, ")"));
+    throw_config_value(where_, "hidden_size", std::to_string(hidden),
+                       str("a multiple of num_attention_heads (", heads, ")"));
   }
 }
 
@@ -237,10 +240,10 @@ void ConfigChecks::labels(std::int64_t count, const std::map<std::int64_t, std::
   static const std::vector<std::string> problems = {"", "regression", "single_label_classification",
                                                     "multi_label_classification"};
   if (std::find(problems.begin(), problems.end(), problem_type) == problems.end())
-    refuse_config(where_, "problem_type", problem_type, join(problems, ", "));
+    throw_config_value(where_, "problem_type", problem_type, join(problems, ", "));
   for (const auto& [id, name] : names) {
     if (id < 0 || id >= count)
-      refuse_config(where_, "id2label", str(id, ": ", name), str("ids 0 to ", count - 1));
+      throw_config_value(where_, "id2label", str(id, ": ", name), str("ids 0 to ", count - 1));
   }
 }
 

@@ -20,8 +20,8 @@
 
 namespace hasten {
 
-[[noreturn]] void refuse_config(const std::string& where, const std::string& key, std::string got,
-                                std::string expected, std::string hint = "");
+[[noreturn]] void throw_config_value(const std::string& where, const std::string& key,
+                                     std::string got, std::string expected, std::string hint = "");
 
 // Returns the model_type of a configuration; empty if it has none.
 std::string model_type_in(const std::string& text, const std::string& where);
@@ -45,7 +45,7 @@ class ConfigReader {
   // Returns a separate reader for the keys of an object; unset if the key is absent or null.
   std::optional<ConfigReader> read_object(const char* key);
   // Refuses a value that is true.
-  void refuse_if_true(const char* key, const char* why);
+  void check_not_true(const char* key, const char* why);
   // Reads the keys that a BERT and a vision transformer share.
   template <class Config>
   void read_encoder(Config& config) {

@@ -15,7 +15,7 @@ DecoderPass make_packed_pass(const PackedBatch& packed) {
 
 // Labels are shifted within their rows, so they must have the shape of the tokens.
 void require_label_per_token(at::IntArrayRef tokens, const at::Tensor& labels) {
-  if (labels.sizes() != tokens) refuse_label_count(tokens, labels);
+  if (labels.sizes() != tokens) throw_label_count(tokens, labels);
 }
 
 // Returns the label after each token of labels [rows, length], or [1, tokens] for texts of these

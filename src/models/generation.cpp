@@ -18,8 +18,8 @@
 namespace hasten {
 namespace {
 
-[[noreturn]] void refuse_option(const char* name, std::string got, std::string expected,
-                                std::string hint = "") {
+[[noreturn]] void throw_option(const char* name, std::string got, std::string expected,
+                               std::string hint = "") {
   throw ConfigError("generation.option", {.what = name,
                                           .got = std::move(got),
                                           .expected = std::move(expected),
@@ -27,14 +27,14 @@ namespace {
 }
 
 void check_at_least(const char* name, std::int64_t value, std::int64_t least) {
-  if (value < least) refuse_option(name, str(value), str(least, " or more"));
+  if (value < least) throw_option(name, str(value), str(least, " or more"));
 }
 
 void check_max_tokens(const char* name, const std::optional<std::int64_t>& tokens) {
   // Sums and sizes of memory must not overflow.
   constexpr std::int64_t kMaxTokens = std::numeric_limits<std::int32_t>::max();
   if (tokens && (*tokens < 1 || *tokens > kMaxTokens))
-    refuse_option(name, str(*tokens), str("1 to ", kMaxTokens));
+    throw_option(name, str(*tokens), str("1 to ", kMaxTokens));
 }
 
 void check_lengths(const GenerationOptions& options) {
@@ -43,23 +43,23 @@ void check_lengths(const GenerationOptions& options) {
   check_at_least("min_length", options.min_length, 0);
   check_at_least("min_new_tokens", options.min_new_tokens, 0);
   if (options.max_new_tokens && options.min_new_tokens > *options.max_new_tokens) {
-    refuse_option("min_new_tokens", str(options.min_new_tokens),
-                  str("at most max_new_tokens (", *options.max_new_tokens, ")"));
+    throw_option("min_new_tokens", str(options.min_new_tokens),
+                 str("at most max_new_tokens (", *options.max_new_tokens, ")"));
   }
 }
 
 void check_filters(const GenerationOptions& options) {
   if (!(options.temperature > 0)) {
-    refuse_option("temperature", str(options.temperature), "above 0",
-                  "leave out do_sample to take the most probable token");
+    throw_option("temperature", str(options.temperature), "above 0",
+                 "leave out do_sample to take the most probable token");
   }
   check_at_least("top_k", options.top_k, 0);
   if (!(options.top_p >= 0 && options.top_p <= 1))
-    refuse_option("top_p", str(options.top_p), "0 to 1");
+    throw_option("top_p", str(options.top_p), "0 to 1");
   if (options.min_p && !(*options.min_p >= 0 && *options.min_p <= 1))
-    refuse_option("min_p", str(*options.min_p), "0 to 1");
+    throw_option("min_p", str(*options.min_p), "0 to 1");
   if (!(options.repetition_penalty > 0))
-    refuse_option("repetition_penalty", str(options.repetition_penalty), "above 0");
+    throw_option("repetition_penalty", str(options.repetition_penalty), "above 0");
   check_at_least("no_repeat_ngram_size", options.no_repeat_ngram_size, 0);
 }
 
@@ -68,23 +68,23 @@ void check_search(const GenerationOptions& options) {
   check_at_least("num_return_sequences", options.num_return_sequences, 1);
   const bool searches = options.num_beams > 1;
   if (searches && options.do_sample) {
-    refuse_option("do_sample", str("true, with ", options.num_beams, " beams"), "one of them",
-                  "a beam search draws no samples");
+    throw_option("do_sample", str("true, with ", options.num_beams, " beams"), "one of them",
+                 "a beam search draws no samples");
   }
   if (searches && options.num_return_sequences > options.num_beams) {
-    refuse_option("num_return_sequences", str(options.num_return_sequences),
-                  str("at most num_beams (", options.num_beams, ")"));
+    throw_option("num_return_sequences", str(options.num_return_sequences),
+                 str("at most num_beams (", options.num_beams, ")"));
   }
   if (!searches && !options.do_sample && options.num_return_sequences > 1) {
-    refuse_option("num_return_sequences", str(options.num_return_sequences), "1",
-                  "the most probable tokens are the same each time; set do_sample or num_beams");
+    throw_option("num_return_sequences", str(options.num_return_sequences), "1",
+                 "the most probable tokens are the same each time; set do_sample or num_beams");
   }
   if (searches && options.on_tokens) {
-    refuse_option("on_tokens", str("a function, with ", options.num_beams, " beams"), "one of them",
-                  "the tokens of a beam search may change until its end");
+    throw_option("on_tokens", str("a function, with ", options.num_beams, " beams"), "one of them",
+                 "the tokens of a beam search may change until its end");
   }
   if (!std::isfinite(options.length_penalty))
-    refuse_option("length_penalty", str(options.length_penalty), "a number");
+    throw_option("length_penalty", str(options.length_penalty), "a number");
   if (options.pad_token_id) check_at_least("pad_token_id", *options.pad_token_id, 0);
 }
 
@@ -138,9 +138,9 @@ std::int64_t max_length_of(const GenerationOptions& options, std::int64_t prompt
                                       ? prompt + *options.max_new_tokens
                                       : options.max_length.value_or(default_length);
   if (max_length <= prompt) {
-    refuse_option("max_length", str(max_length),
-                  str("more than the ", prompt, " tokens of the prompts"),
-                  "set max_new_tokens instead");
+    throw_option("max_length", str(max_length),
+                 str("more than the ", prompt, " tokens of the prompts"),
+                 "set max_new_tokens instead");
   }
   if (max_length > limit) {
     throw UsageError("models.sequence-too-long",
@@ -155,8 +155,8 @@ std::int64_t max_length_of(const GenerationOptions& options, std::int64_t prompt
 // The model reads padding for texts that have ended while other texts continue.
 void check_padding(const GenerationOptions& options, std::int64_t vocabulary) {
   if (!options.pad_token_id || *options.pad_token_id < vocabulary) return;
-  refuse_option("pad_token_id", str(*options.pad_token_id), str("0 to ", vocabulary - 1),
-                "set the id of a token of the model");
+  throw_option("pad_token_id", str(*options.pad_token_id), str("0 to ", vocabulary - 1),
+               "set the id of a token of the model");
 }
 
 // The prompts, their cache and the scores of the next tokens, for every kind of search.
@@ -303,8 +303,8 @@ GenerationOutput select_tokens(CausalModel& model, const at::Tensor& ids, const 
 void check_vocabulary(const at::Tensor& scores, const GenerationOptions& options) {
   const std::int64_t least = std::max<std::int64_t>(2, 1 + std::ssize(options.eos_token_id));
   if (scores.size(1) >= least) return;
-  refuse_option("num_beams", str(options.num_beams, ", for a vocabulary of ", scores.size(1)),
-                str("a vocabulary of ", least, " or more"));
+  throw_option("num_beams", str(options.num_beams, ", for a vocabulary of ", scores.size(1)),
+               str("a vocabulary of ", least, " or more"));
 }
 
 GenerationOutput search_beams(CausalModel& model, const at::Tensor& ids, const at::Tensor& mask,

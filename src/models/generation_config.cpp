@@ -15,15 +15,15 @@ namespace {
 
 using Json = nlohmann::json;
 
-[[noreturn]] void refuse_key(const std::string& where, const char* key, const Json& value,
-                             const char* expected, const char* hint) {
+[[noreturn]] void throw_key(const std::string& where, const char* key, const Json& value,
+                            const char* expected, const char* hint) {
   throw DataError(
       "generation.config",
       {.what = where + ", key " + key, .got = value.dump(), .expected = expected, .hint = hint});
 }
 
 // Refuses keys that hasten does not support, unless their values do not affect the texts.
-void refuse_unsupported_keys(const Json& object, const std::string& where) {
+void check_supported_keys(const Json& object, const std::string& where) {
   static const std::vector<std::pair<const char*, Json>> neutral = {
       {"typical_p", 1.0},
       {"epsilon_cutoff", 0.0},
@@ -54,15 +54,15 @@ void refuse_unsupported_keys(const Json& object, const std::string& where) {
   for (const auto& [key, value] : neutral) {
     const auto found = object.find(key);
     if (found == object.end() || found->is_null() || *found == value) continue;
-    refuse_key(where, key, *found, "a key of a search that hasten has",
-               "remove the key, which changes the texts");
+    throw_key(where, key, *found, "a key of a search that hasten has",
+              "remove the key, which changes the texts");
   }
 }
 
 EarlyStopping early_stopping_of(const Json& value, const std::string& where) {
   if (value == "never") return EarlyStopping::never;
   if (value.is_boolean()) return value.get<bool>() ? EarlyStopping::yes : EarlyStopping::no;
-  refuse_key(where, "early_stopping", value, "true, false or \"never\"", "");
+  throw_key(where, "early_stopping", value, "true, false or \"never\"", "");
 }
 
 void read_tokens(ConfigReader& reader, GenerationOptions& options) {
@@ -116,7 +116,7 @@ GenerationOptions generation_defaults(const std::string& what) {
   const fs::path generation = path / "generation_config.json";
   if (is_folder && fs::exists(generation)) {
     ConfigReader reader(read_file(generation), generation.string());
-    refuse_unsupported_keys(reader.object(), generation.string());
+    check_supported_keys(reader.object(), generation.string());
     read_generation(reader, generation.string(), options);
   }
   return options;

@@ -35,7 +35,7 @@ GPT2Config GPT2Config::from_json(const std::string& text, const std::string& whe
   reader.read("pad_token_id", config.pad_token_id);
   reader.read("tie_word_embeddings", config.tie_word_embeddings);
   reader.read_head(config);
-  reader.refuse_if_true("add_cross_attention", "hasten implements GPT-2 as a decoder only");
+  reader.check_not_true("add_cross_attention", "hasten implements GPT-2 as a decoder only");
   config.other_keys = reader.other_keys();
   config.check(where);
   return config;
@@ -80,10 +80,10 @@ void GPT2Config::check(const std::string& where) const {
   check.positive("n_head", n_head);
   check.positive("n_inner", inner_size());
   if (n_layer < 0 || n_layer > 10000)
-    refuse_config(where, "n_layer", std::to_string(n_layer), "0 to 10000");
+    throw_config_value(where, "n_layer", std::to_string(n_layer), "0 to 10000");
   if (n_embd % n_head != 0) {
-    refuse_config(where, "n_embd", std::to_string(n_embd),
-                  str("a multiple of n_head (", n_head, ")"));
+    throw_config_value(where, "n_embd", std::to_string(n_embd),
+                       str("a multiple of n_head (", n_head, ")"));
   }
   check.activation("activation_function", activation_function);
   check.rate("resid_pdrop", resid_pdrop);

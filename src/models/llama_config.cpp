@@ -11,18 +11,19 @@ namespace {
 
 void check_rope(const std::string& where, const RopeParameters& rope) {
   if (rope.rope_type != "default" && rope.rope_type != "linear" && rope.rope_type != "llama3")
-    refuse_config(where, "rope_type", rope.rope_type, "default, linear, llama3");
-  if (!(rope.rope_theta > 0)) refuse_config(where, "rope_theta", str(rope.rope_theta), "above 0");
-  if (!(rope.factor >= 1)) refuse_config(where, "factor", str(rope.factor), "1 or more");
+    throw_config_value(where, "rope_type", rope.rope_type, "default, linear, llama3");
+  if (!(rope.rope_theta > 0))
+    throw_config_value(where, "rope_theta", str(rope.rope_theta), "above 0");
+  if (!(rope.factor >= 1)) throw_config_value(where, "factor", str(rope.factor), "1 or more");
   if (!(rope.low_freq_factor > 0))
-    refuse_config(where, "low_freq_factor", str(rope.low_freq_factor), "above 0");
+    throw_config_value(where, "low_freq_factor", str(rope.low_freq_factor), "above 0");
   if (!(rope.high_freq_factor > rope.low_freq_factor)) {
-    refuse_config(where, "high_freq_factor", str(rope.high_freq_factor),
-                  str("above low_freq_factor (", rope.low_freq_factor, ")"));
+    throw_config_value(where, "high_freq_factor", str(rope.high_freq_factor),
+                       str("above low_freq_factor (", rope.low_freq_factor, ")"));
   }
   if (rope.original_max_position_embeddings < 0) {
-    refuse_config(where, "original_max_position_embeddings",
-                  str(rope.original_max_position_embeddings), "a positive size");
+    throw_config_value(where, "original_max_position_embeddings",
+                       str(rope.original_max_position_embeddings), "a positive size");
   }
 }
 
@@ -37,15 +38,15 @@ void require_numbers(const ConfigReader& reader, const std::string& where,
   for (const char* const key : found->second) {
     const auto value = reader.object().find(key);
     if (value == reader.object().end() || value->is_null())
-      refuse_config(where, key, "none", "a number, for the rope_type " + rope_type);
+      throw_config_value(where, key, "none", "a number, for the rope_type " + rope_type);
   }
 }
 
 // Refuses to rotate only a part of each head.
-void refuse_partial_rotation(ConfigReader& reader, const std::string& where) {
+void check_full_rotation(ConfigReader& reader, const std::string& where) {
   double rotated = 1;
   reader.read("partial_rotary_factor", rotated);
-  if (rotated != 1) refuse_config(where, "partial_rotary_factor", str(rotated), "1");
+  if (rotated != 1) throw_config_value(where, "partial_rotary_factor", str(rotated), "1");
 }
 
 void read_rope(ConfigReader& reader, const std::string& where, RopeParameters& rope) {
@@ -58,7 +59,7 @@ void read_rope(ConfigReader& reader, const std::string& where, RopeParameters& r
   reader.read("low_freq_factor", rope.low_freq_factor);
   reader.read("high_freq_factor", rope.high_freq_factor);
   reader.read("original_max_position_embeddings", rope.original_max_position_embeddings);
-  refuse_partial_rotation(reader, where);
+  check_full_rotation(reader, where);
 }
 
 nlohmann::json rope_json(const RopeParameters& rope) {
@@ -104,7 +105,7 @@ LlamaConfig LlamaConfig::from_json(const std::string& text, const std::string& w
   for (const char* key : {"rope_scaling", "rope_parameters"}) {
     if (auto rope = reader.read_object(key)) read_rope(*rope, where, config.rope_parameters);
   }
-  refuse_partial_rotation(reader, where);
+  check_full_rotation(reader, where);
   // Some files have the key here. It then takes precedence over the rotary positions, as in
   // transformers.
   if (config.rope_parameters.rope_type == "llama3") {
@@ -197,19 +198,19 @@ void LlamaConfig::check(const std::string& where) const {
   check.layers_and_heads(num_hidden_layers, hidden_size, num_attention_heads);
   check.positive("head_dim", head_size());
   if (num_attention_heads % key_value_heads() != 0) {
-    refuse_config(where, "num_key_value_heads", std::to_string(key_value_heads()),
-                  str("a divisor of num_attention_heads (", num_attention_heads, ")"));
+    throw_config_value(where, "num_key_value_heads", std::to_string(key_value_heads()),
+                       str("a divisor of num_attention_heads (", num_attention_heads, ")"));
   }
   if (head_size() % 2 != 0)
-    refuse_config(where, "head_dim", std::to_string(head_size()), "an even number");
+    throw_config_value(where, "head_dim", std::to_string(head_size()), "an even number");
   check.activation("hidden_act", hidden_act);
   check.positive("max_position_embeddings", max_position_embeddings);
   check.not_negative("initializer_range", initializer_range);
   check.not_negative("rms_norm_eps", rms_norm_eps);
   check.rate("attention_dropout", attention_dropout);
   if (pad_token_id && (*pad_token_id < -1 || *pad_token_id >= vocab_size)) {
-    refuse_config(where, "pad_token_id", std::to_string(*pad_token_id),
-                  str("below vocab_size (", vocab_size, ")"));
+    throw_config_value(where, "pad_token_id", std::to_string(*pad_token_id),
+                       str("below vocab_size (", vocab_size, ")"));
   }
   check_rope(where, rope_parameters);
   check.head(*this);

@@ -56,7 +56,7 @@ TaskInfo task_info(Task task) {
   throw UsageError("models.unknown-task", {.what = "a task that is not in the list"});
 }
 
-[[noreturn]] void refuse_task(Task task, const char* type) {
+[[noreturn]] void throw_task(Task task, const char* type) {
   const TaskInfo info = task_info(task);
   throw DataError("models.task", {.what = str("the task ", info.name),
                                   .got = str("a model of type ", type),
@@ -77,7 +77,7 @@ std::shared_ptr<PreTrainedModel> make_model(Task task, BertConfig config) {
     case Task::image_classification:
       break;
   }
-  refuse_task(task, "bert");
+  throw_task(task, "bert");
 }
 
 // Makes one of the three models that each decoder has.
@@ -95,7 +95,7 @@ std::shared_ptr<PreTrainedModel> make_decoder(Task task, const char* type, Confi
     case Task::image_classification:
       break;
   }
-  refuse_task(task, type);
+  throw_task(task, type);
 }
 
 std::shared_ptr<PreTrainedModel> make_model(Task task, GPT2Config config) {
@@ -109,12 +109,12 @@ std::shared_ptr<PreTrainedModel> make_model(Task task, LlamaConfig config) {
 }
 
 std::shared_ptr<PreTrainedModel> make_model(Task task, ViTConfig config) {
-  if (task != Task::image_classification) refuse_task(task, "vit");
+  if (task != Task::image_classification) throw_task(task, "vit");
   return std::make_shared<ViTForImageClassification>(std::move(config));
 }
 
 std::shared_ptr<PreTrainedModel> make_model(Task task, ResNetConfig config) {
-  if (task != Task::image_classification) refuse_task(task, "resnet");
+  if (task != Task::image_classification) throw_task(task, "resnet");
   return std::make_shared<ResNetForImageClassification>(std::move(config));
 }
 

@@ -17,15 +17,16 @@ namespace {
 constexpr const char* kAllLinear = "all-linear";
 
 void check_options(const LoraOptions& options) {
-  const auto refuse = [](const std::string& name, const std::string& got, const char* expected) {
+  const auto throw_adapter_option = [](const std::string& name, const std::string& got,
+                                       const char* expected) {
     throw UsageError(
         "models.lora-options",
         {.what = "the option " + name + " of an adapter", .got = got, .expected = expected});
   };
-  if (options.r < 1) refuse("r", str(options.r), "a rank of at least 1");
+  if (options.r < 1) throw_adapter_option("r", str(options.r), "a rank of at least 1");
   if (!(options.dropout >= 0 && options.dropout < 1))
-    refuse("dropout", str(options.dropout), "a share from 0 to below 1");
-  if (!std::isfinite(options.alpha)) refuse("alpha", str(options.alpha), "a number");
+    throw_adapter_option("dropout", str(options.dropout), "a share from 0 to below 1");
+  if (!std::isfinite(options.alpha)) throw_adapter_option("alpha", str(options.alpha), "a number");
 }
 
 // Returns the last parts of paths, without repetitions, as a user names layers.
@@ -35,8 +36,9 @@ std::vector<std::string> last_parts(const std::vector<std::string>& paths) {
   return {parts.begin(), parts.end()};
 }
 
-[[noreturn]] void refuse_entry(const char* option, const std::string& entry,
-                               const std::string& expected, const std::vector<std::string>& paths) {
+[[noreturn]] void throw_unmatched(const char* option, const std::string& entry,
+                                  const std::string& expected,
+                                  const std::vector<std::string>& paths) {
   std::vector<std::string> names = last_parts(paths);
   const std::string all = join(names, ", ");
   names.insert(names.end(), paths.begin(), paths.end());
@@ -81,7 +83,7 @@ class Targets {
     }
     for (const std::string& entry : options.target_modules) {
       if (!used.contains(entry) && (!is_lenient || chosen_.empty()))
-        refuse_entry("target_modules", entry, "linear layers", paths_);
+        throw_unmatched("target_modules", entry, "linear layers", paths_);
     }
     write_all_linear();
   }
@@ -130,7 +132,7 @@ void find_saved_modules(const torch::nn::Module& module, LoraOptions& options, b
     for (const std::string& path : paths)
       if (matches_path(entry, path)) found.push_back(path);
     if (found.size() == before && !is_lenient)
-      refuse_entry("modules_to_save", entry, "modules with parameters", paths);
+      throw_unmatched("modules_to_save", entry, "modules with parameters", paths);
   }
   if (options.task_type == "SEQ_CLS" || options.task_type == "TOKEN_CLS") {
     for (const char* const head : {"classifier", "score"}) {

@@ -27,8 +27,9 @@ constexpr const char* kAdapterConfig = "adapter_config.json";
 // PEFT's model contains the adapted model under this name.
 constexpr const char* kPeftPrefix = "base_model.model.";
 
-[[noreturn]] void refuse_file(const fs::path& file, const std::string& what, const std::string& got,
-                              const std::string& expected, const std::string& hint = "") {
+[[noreturn]] void throw_adapter_file(const fs::path& file, const std::string& what,
+                                     const std::string& got, const std::string& expected,
+                                     const std::string& hint = "") {
   throw DataError("models.lora-file", {.what = file.string() + (what.empty() ? "" : ", " + what),
                                        .got = got,
                                        .expected = expected,
@@ -90,10 +91,10 @@ class AdapterConfig {
     try {
       object_ = read_strict_json(file);
     } catch (const JsonError& error) {
-      refuse_file(file_, "", error.what(), "PEFT's file");
+      throw_adapter_file(file_, "", error.what(), "PEFT's file");
     }
     if (!object_.is_object())
-      refuse_file(file_, "", "text that is not a JSON object", "PEFT's file");
+      throw_adapter_file(file_, "", "text that is not a JSON object", "PEFT's file");
   }
 
   LoraOptions options() const {
@@ -109,10 +110,10 @@ class AdapterConfig {
     options.base_model = text("base_model_name_or_path");
     const std::string bias = text("bias");
     const auto known = from_name<LoraBias>(bias.empty() ? "none" : bias);
-    if (!known) refuse_file(file_, "key bias", bias, "none, all or lora_only");
+    if (!known) throw_adapter_file(file_, "key bias", bias, "none, all or lora_only");
     options.bias = *known;
     if (options.target_modules.empty())
-      refuse_file(file_, "key target_modules", "nothing", "names of layers");
+      throw_adapter_file(file_, "key target_modules", "nothing", "names of layers");
     return options;
   }
 
@@ -128,14 +129,16 @@ class AdapterConfig {
 
   // Refuses settings that would change the result and that hasten does not support.
   void check_method() const {
-    if (text("peft_type") != "LORA") refuse_file(file_, "key peft_type", text("peft_type"), "LORA");
+    if (text("peft_type") != "LORA")
+      throw_adapter_file(file_, "key peft_type", text("peft_type"), "LORA");
     for (const char* key :
          {"use_dora", "use_qalora", "lora_bias", "rank_pattern", "alpha_pattern",
           "layer_replication", "layers_to_transform", "exclude_modules", "trainable_token_indices",
           "target_parameters", "alora_invocation_tokens", "megatron_config", "use_bdlora",
           "arrow_config", "kasa_config", "velora_config", "monteclora_config"}) {
       if (is_set(key))
-        refuse_file(file_, str("key ", key), value(key).dump(), "an adapter without this option");
+        throw_adapter_file(file_, str("key ", key), value(key).dump(),
+                           "an adapter without this option");
     }
     check_initialization();
   }
@@ -147,10 +150,10 @@ class AdapterConfig {
     if (!is_set(key) || value(key) == true) return;
     for (const char* const known : {"gaussian", "orthogonal", "eva"})
       if (value(key) == known) return;
-    refuse_file(file_, str("key ", key), value(key).dump(),
-                "true, false, gaussian, orthogonal or eva",
-                "convert the adapter with path_initial_model_for_weight_conversion of PEFT's "
-                "save_pretrained");
+    throw_adapter_file(
+        file_, str("key ", key), value(key).dump(), "true, false, gaussian, orthogonal or eva",
+        "convert the adapter with path_initial_model_for_weight_conversion of PEFT's "
+        "save_pretrained");
   }
 
   template <class Number>
@@ -159,13 +162,14 @@ class AdapterConfig {
     const bool fits = std::is_integral_v<Number>
                           ? value(key).is_number_integer() && whole_number_in(value(key))
                           : value(key).is_number();
-    if (!fits) refuse_file(file_, str("key ", key), value(key).dump(), "a number");
+    if (!fits) throw_adapter_file(file_, str("key ", key), value(key).dump(), "a number");
     return value(key).get<Number>();
   }
 
   std::string text(const char* key) const {
     if (!object_.contains(key) || value(key).is_null()) return "";
-    if (!value(key).is_string()) refuse_file(file_, str("key ", key), value(key).dump(), "a text");
+    if (!value(key).is_string())
+      throw_adapter_file(file_, str("key ", key), value(key).dump(), "a text");
     return value(key).get<std::string>();
   }
 
@@ -181,7 +185,7 @@ class AdapterConfig {
         if (entry.is_string()) found.insert(entry.get<std::string>());
       }
     }
-    if (!fits) refuse_file(file_, str("key ", key), value(key).dump(), "a list of names");
+    if (!fits) throw_adapter_file(file_, str("key ", key), value(key).dump(), "a list of names");
     return {found.begin(), found.end()};
   }
 
@@ -212,18 +216,19 @@ void check_same(const fs::path& file, const TensorDict& own, const TensorDict& i
     if (found == in_file.end()) {
       missing.push_back(name);
     } else if (found->second.sizes() != tensor.sizes()) {
-      refuse_file(file, "tensor " + name, "shape " + shape_text(found->second.sizes()),
-                  shape_text(tensor.sizes()), "check that the adapter belongs to this model");
+      throw_adapter_file(file, "tensor " + name, "shape " + shape_text(found->second.sizes()),
+                         shape_text(tensor.sizes()),
+                         "check that the adapter belongs to this model");
     }
   }
   for (const auto& [name, tensor] : in_file)
     if (!own.contains(name)) unexpected.push_back(name);
   if (missing.empty() && unexpected.empty()) return;
-  refuse_file(file, "",
-              str(missing.empty() ? "" : "no tensor " + join(missing, ", "),
-                  missing.empty() || unexpected.empty() ? "" : "; ",
-                  unexpected.empty() ? "" : "the unknown tensors " + join(unexpected, ", ")),
-              "the tensors of the adapters", "check that the adapter belongs to this model");
+  throw_adapter_file(file, "",
+                     str(missing.empty() ? "" : "no tensor " + join(missing, ", "),
+                         missing.empty() || unexpected.empty() ? "" : "; ",
+                         unexpected.empty() ? "" : "the unknown tensors " + join(unexpected, ", ")),
+                     "the tensors of the adapters", "check that the adapter belongs to this model");
 }
 
 // With bias "all", PEFT also writes its copies of the modules_to_save.
@@ -236,10 +241,10 @@ bool is_copy_of_saved_module(const std::string& name) {
 void check_scale(const fs::path& file, const LoraOptions& own, const LoraOptions& in_file) {
   const std::string hint = "call remove_lora first, so that the file sets the options";
   if (own.alpha != in_file.alpha)
-    refuse_file(file, "key lora_alpha", str(in_file.alpha), str(own.alpha), hint);
+    throw_adapter_file(file, "key lora_alpha", str(in_file.alpha), str(own.alpha), hint);
   if (own.use_rslora != in_file.use_rslora) {
-    refuse_file(file, "key use_rslora", in_file.use_rslora ? "true" : "false",
-                own.use_rslora ? "true" : "false", hint);
+    throw_adapter_file(file, "key use_rslora", in_file.use_rslora ? "true" : "false",
+                       own.use_rslora ? "true" : "false", hint);
   }
 }
 
@@ -265,7 +270,8 @@ void check_rank(const fs::path& config, std::int64_t rank, const fs::path& tenso
   for (const std::string& name : file.names()) {
     const std::vector<std::int64_t> shape = file.info(name).shape;
     if (!ends_with(name, ".lora_A.weight") || (!shape.empty() && shape.front() == rank)) continue;
-    refuse_file(config, "key r", str(rank), str("the rank of ", name, ", ", shape_text(shape)));
+    throw_adapter_file(config, "key r", str(rank),
+                       str("the rank of ", name, ", ", shape_text(shape)));
   }
 }
 

@@ -32,7 +32,7 @@ inline void check_labels(const at::Tensor& labels, std::int64_t num_labels) {
 
 // `classified` is the expected shape of the labels: the shape of the logits without the last
 // dimension.
-[[noreturn]] inline void refuse_label_count(at::IntArrayRef classified, const at::Tensor& labels) {
+[[noreturn]] inline void throw_label_count(at::IntArrayRef classified, const at::Tensor& labels) {
   throw DataError("data.labels", {.what = "the labels of a batch",
                                   .got = "shape " + shape_text(labels.sizes()),
                                   .expected = shape_text(classified)});
@@ -68,7 +68,7 @@ inline at::Tensor checked_cross_entropy(const at::Tensor& logits, const at::Tens
 inline at::Tensor cross_entropy(const at::Tensor& logits, const at::Tensor& given) {
   require_classes(given);
   if (given.numel() * logits.size(-1) != logits.numel())
-    refuse_label_count(outer_shape(logits), given);
+    throw_label_count(outer_shape(logits), given);
   const at::Tensor labels = given.to(at::kLong);
   check_labels(labels, logits.size(-1));
   return checked_cross_entropy(logits, labels);
@@ -84,7 +84,7 @@ struct LabelledTokens {
 // [..., n], labels [...].
 inline LabelledTokens labelled_tokens(const at::Tensor& hidden, const at::Tensor& given) {
   LabelledTokens all{hidden.reshape({-1, hidden.size(-1)}), given.to(at::kLong).reshape({-1})};
-  if (all.labels.size(0) != all.hidden.size(0)) refuse_label_count(outer_shape(hidden), given);
+  if (all.labels.size(0) != all.hidden.size(0)) throw_label_count(outer_shape(hidden), given);
   if (!all.labels.device().is_cpu()) return all;
   const at::Tensor flat = all.labels.contiguous();
   const std::int64_t* const label = flat.const_data_ptr<std::int64_t>();

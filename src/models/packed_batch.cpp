@@ -105,7 +105,7 @@ PackedBatch packed_of(TensorDict batch, std::vector<std::int64_t> lengths) {
           .starts = tensor_of(starts).to(device)};
 }
 
-[[noreturn]] void refuse_packed(const std::string& got, const std::string& expected) {
+[[noreturn]] void throw_packed(const std::string& got, const std::string& expected) {
   throw DataError("models.packed-batch", {.what = str("a batch with ", kPackedRows),
                                           .got = got,
                                           .expected = expected,
@@ -115,10 +115,10 @@ PackedBatch packed_of(TensorDict batch, std::vector<std::int64_t> lengths) {
 // Refuses bounds that do not ascend from 0 to the number of tokens, before rows are allocated.
 void check_bounds(std::span<const std::int64_t> bounds, std::int64_t tokens) {
   if (bounds.front() != 0 || bounds.back() != tokens)
-    refuse_packed(str("rows from ", bounds.front(), " to ", bounds.back()), str("0 to ", tokens));
+    throw_packed(str("rows from ", bounds.front(), " to ", bounds.back()), str("0 to ", tokens));
   for (std::size_t row = 0; row + 1 < bounds.size(); ++row) {
     if (bounds[row] >= bounds[row + 1])
-      refuse_packed(str("a row from ", bounds[row], " to ", bounds[row + 1]), "at least 1 token");
+      throw_packed(str("a row from ", bounds[row], " to ", bounds[row + 1]), "at least 1 token");
   }
 }
 
@@ -126,10 +126,10 @@ void check_bounds(std::span<const std::int64_t> bounds, std::int64_t tokens) {
 PackedBatch packed_by_collator(const TensorDict& batch, const at::Tensor& bounds) {
   const at::Tensor* const ids = find(batch, "input_ids");
   if (!ids || ids->dim() != 2 || ids->size(0) != 1)
-    refuse_packed(ids ? "input_ids of shape " + shape_text(ids->sizes()) : "no input_ids",
-                  "input_ids [1, tokens]");
+    throw_packed(ids ? "input_ids of shape " + shape_text(ids->sizes()) : "no input_ids",
+                 "input_ids [1, tokens]");
   if (bounds.dim() != 1 || bounds.size(0) < 2)
-    refuse_packed("the shape " + shape_text(bounds.sizes()), "[rows + 1]");
+    throw_packed("the shape " + shape_text(bounds.sizes()), "[rows + 1]");
   const at::Tensor ends = bounds.to(at::kCPU, at::kLong).contiguous();
   const std::int64_t* const at = ends.const_data_ptr<std::int64_t>();
   check_bounds({at, static_cast<std::size_t>(ends.numel())}, ids->size(1));

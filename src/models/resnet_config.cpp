@@ -39,21 +39,23 @@ void ResNetConfig::check(const std::string& where) const {
   const ConfigChecks check(where);
   check.positive("num_channels", num_channels);
   check.positive("embedding_size", embedding_size);
-  if (hidden_sizes.empty()) refuse_config(where, "hidden_sizes", "[]", "a size for each stage");
+  if (hidden_sizes.empty())
+    throw_config_value(where, "hidden_sizes", "[]", "a size for each stage");
   if (depths.size() != hidden_sizes.size()) {
-    refuse_config(where, "depths", str(depths.size(), " numbers"),
-                  str(hidden_sizes.size(), ", as hidden_sizes has"));
+    throw_config_value(where, "depths", str(depths.size(), " numbers"),
+                       str(hidden_sizes.size(), ", as hidden_sizes has"));
   }
   for (const std::int64_t size : hidden_sizes) check.positive("hidden_sizes", size);
   for (const std::int64_t depth : depths) {
     if (depth < 1 || depth > 10000)
-      refuse_config(where, "depths", std::to_string(depth), "1 to 10000");
+      throw_config_value(where, "depths", std::to_string(depth), "1 to 10000");
   }
   if (layer_type != "basic" && layer_type != "bottleneck")
-    refuse_config(where, "layer_type", layer_type, "basic or bottleneck");
+    throw_config_value(where, "layer_type", layer_type, "basic or bottleneck");
   for (const std::int64_t size : hidden_sizes) {
     if (layer_type == "bottleneck" && size < 4)
-      refuse_config(where, "hidden_sizes", std::to_string(size), "4 or more for bottleneck layers");
+      throw_config_value(where, "hidden_sizes", std::to_string(size),
+                         "4 or more for bottleneck layers");
   }
   check.activation("hidden_act", hidden_act);
   check.head(*this);

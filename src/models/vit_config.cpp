@@ -18,7 +18,8 @@ void read_size(ConfigReader& reader, const char* key, const std::string& where,
   std::vector<std::int64_t> sizes;
   reader.read(key, sizes);
   if (sizes.size() != 2)
-    refuse_config(where, key, str(sizes.size(), " numbers"), "one number, or height and width");
+    throw_config_value(where, key, str(sizes.size(), " numbers"),
+                       "one number, or height and width");
   to = {sizes[0], sizes[1]};
 }
 
@@ -62,8 +63,8 @@ void ViTConfig::check(const std::string& where) const {
     check.positive("image_size", image_size[side]);
     check.positive("patch_size", patch_size[side]);
     if (image_size[side] % patch_size[side] != 0) {
-      refuse_config(where, "image_size", std::to_string(image_size[side]),
-                    str("a multiple of patch_size (", patch_size[side], ")"));
+      throw_config_value(where, "image_size", std::to_string(image_size[side]),
+                         str("a multiple of patch_size (", patch_size[side], ")"));
     }
   }
   check.head(*this);

@@ -76,21 +76,21 @@ void check_shape(const char* code, const char* what, const at::Tensor& x,
 }
 
 void check_parameter(const at::Tensor& parameter, const Options& options) {
-  const auto refuse = [](const std::string& got, const char* expected, const char* hint) {
+  const auto throw_parameter = [](const std::string& got, const char* expected, const char* hint) {
     throw UsageError(
         "optim.dtype",
         {.what = "hasten::AdamW, a parameter", .got = got, .expected = expected, .hint = hint});
   };
   const at::ScalarType type = parameter.scalar_type();
   if (!is_float_or_bfloat16(type))
-    refuse(c10::toString(type), "Float or BFloat16",
-           "keep the weights in float and compute in float16 by autocast");
+    throw_parameter(c10::toString(type), "Float or BFloat16",
+                    "keep the weights in float and compute in float16 by autocast");
   const bool has_own_kernel = device_of(parameter.device()).traits().adamw == AdamWKernel::hasten;
   if (has_own_kernel || (type == at::kFloat && options.state_dtype() == at::kFloat)) return;
-  refuse(str(type == at::kFloat ? "moments in BFloat16" : "BFloat16", " on ",
-             parameter.device().str()),
-         "Float, because bfloat16 is rounded stochastically on the CPU only",
-         "keep weights and moments in float and compute in bfloat16 by autocast");
+  throw_parameter(str(type == at::kFloat ? "moments in BFloat16" : "BFloat16", " on ",
+                      parameter.device().str()),
+                  "Float, because bfloat16 is rounded stochastically on the CPU only",
+                  "keep weights and moments in float and compute in bfloat16 by autocast");
 }
 
 // Returns true if a sparse gradient consists of whole rows, which the kernel for tables requires.

@@ -199,18 +199,18 @@ class MetricKwargs {
 
   double at_least_0(const std::string& name, double fallback) const {
     const double value = kwargs_.number(name, fallback);
-    if (!(value >= 0)) refuse(str(name, " ", value), "a number of at least 0");
+    if (!(value >= 0)) throw_option(str(name, " ", value), "a number of at least 0");
     return value;
   }
   // Returns true for `yes` and false for `no`.
   bool choice(const std::string& name, const std::string& fallback, const std::string& yes,
               const std::string& no) const {
     const std::string word = kwargs_.text(name, fallback);
-    if (word != yes && word != no) refuse(str(name, " ", word), str(no, " or ", yes));
+    if (word != yes && word != no) throw_option(str(name, " ", word), str(no, " or ", yes));
     return word == yes;
   }
-  [[noreturn]] void refuse(const std::string& got, const std::string& expected) const {
-    refuse_schedule_kwargs(type_, got, expected);
+  [[noreturn]] void throw_option(const std::string& got, const std::string& expected) const {
+    throw_schedule_kwargs(type_, got, expected);
   }
   bool flag(const std::string& name) const { return kwargs_.flag(name, false); }
 
@@ -230,7 +230,7 @@ MetricRules metric_rules(const MetricKwargs& kwargs, bool greedy) {
       .min_lr = kwargs.at_least_0("min_lr", greedy ? 1e-3 : 0),
       .eps = kwargs.at_least_0("eps", 1e-8)};
   if (rules.factor >= 1 || (greedy && rules.factor == 0))
-    kwargs.refuse(str("factor ", rules.factor), greedy ? "above 0 and below 1" : "below 1");
+    kwargs.throw_option(str("factor ", rules.factor), greedy ? "above 0 and below 1" : "below 1");
   return rules;
 }
 
@@ -256,7 +256,7 @@ std::unique_ptr<MetricScheduler> get_metric_scheduler(SchedulerType type,
   if (type == SchedulerType::reduce_lr_on_plateau)
     return std::make_unique<PlateauScheduler>(optimizer, metric_rules(checked, false));
   const double window = checked.at_least_0("window_size", 50);
-  if (window < 1) checked.refuse(str("window_size ", window), "at least 1");
+  if (window < 1) checked.throw_option(str("window_size ", window), "at least 1");
   return std::make_unique<GreedyScheduler>(
       optimizer, metric_rules(checked, true),
       GreedyRules{.max_lr = checked.at_least_0("max_lr", 1),

@@ -9,7 +9,7 @@
 
 namespace hasten {
 
-void refuse_schedule_kwargs(SchedulerType type, std::string got, std::string expected) {
+void throw_schedule_kwargs(SchedulerType type, std::string got, std::string expected) {
   throw ConfigError("optim.scheduler-kwargs",
                     {.what = str("lr_scheduler_kwargs of ", name_of(type)),
                      .got = std::move(got),
@@ -23,8 +23,8 @@ void check_schedule_keys(SchedulerType type, const Kwargs& kwargs) {
   }
   for (const auto& [name, value] : kwargs.items()) {
     if (keys.count(name) > 0) continue;
-    refuse_schedule_kwargs(type, name,
-                           keys.empty() ? "none" : join({keys.begin(), keys.end()}, ", "));
+    throw_schedule_kwargs(type, name,
+                          keys.empty() ? "none" : join({keys.begin(), keys.end()}, ", "));
   }
 }
 

@@ -14,7 +14,7 @@
 
 namespace hasten {
 
-[[noreturn]] void refuse_schedule_kwargs(SchedulerType type, std::string got, std::string expected);
+[[noreturn]] void throw_schedule_kwargs(SchedulerType type, std::string got, std::string expected);
 // Throws if the schedule does not have one of the keys.
 void check_schedule_keys(SchedulerType type, const Kwargs& kwargs);
 

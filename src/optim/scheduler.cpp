@@ -34,8 +34,8 @@ double half_wave(double cycles, double progress) {
 // Returns min_lr as a share of the base rate, from whichever kwarg sets it.
 double min_lr_ratio_of(SchedulerType type, const Kwargs& kwargs, double base_lr) {
   if (kwargs.has("min_lr") == kwargs.has("min_lr_rate"))
-    refuse_schedule_kwargs(type, kwargs.has("min_lr") ? "both min_lr and min_lr_rate" : "neither",
-                           "one of min_lr and min_lr_rate");
+    throw_schedule_kwargs(type, kwargs.has("min_lr") ? "both min_lr and min_lr_rate" : "neither",
+                          "one of min_lr and min_lr_rate");
   return kwargs.has("min_lr") ? kwargs.number("min_lr", 0) / base_lr
                               : kwargs.number("min_lr_rate", 0);
 }
@@ -44,8 +44,8 @@ Factor polynomial(const SchedulerOptions& options, double base_lr) {
   const double end = options.kwargs.number("lr_end", 1e-7),
                power = options.kwargs.number("power", 1.0);
   if (!(base_lr > end))
-    refuse_schedule_kwargs(SchedulerType::polynomial, str("lr_end ", end),
-                           str("less than the learning rate, ", base_lr));
+    throw_schedule_kwargs(SchedulerType::polynomial, str("lr_end ", end),
+                          str("less than the learning rate, ", base_lr));
   const double total = options.num_training_steps, warmup = options.num_warmup_steps;
   return [=](std::int64_t step) {
     const auto s = static_cast<double>(step);
@@ -100,8 +100,8 @@ Factor warmup_stable_decay(const SchedulerOptions& options) {
   const SchedulerType type = SchedulerType::warmup_stable_decay;
   const Kwargs& kwargs = options.kwargs;
   if (!kwargs.has("num_decay_steps"))
-    refuse_schedule_kwargs(type, "no num_decay_steps",
-                           "num_decay_steps, the steps of the last phase");
+    throw_schedule_kwargs(type, "no num_decay_steps",
+                          "num_decay_steps, the steps of the last phase");
   const double warmup = options.num_warmup_steps, decay = kwargs.number("num_decay_steps", 0);
   const double stable = kwargs.number(
       "num_stable_steps", static_cast<double>(options.num_training_steps) - warmup - decay);
@@ -111,7 +111,7 @@ Factor warmup_stable_decay(const SchedulerOptions& options) {
                     down = kwargs.text("decay_type", "cosine");
   for (const std::string& shape : {up, down}) {
     if (shape != "linear" && shape != "cosine" && shape != "1-sqrt")
-      refuse_schedule_kwargs(type, shape, "linear, cosine or 1-sqrt");
+      throw_schedule_kwargs(type, shape, "linear, cosine or 1-sqrt");
   }
   return [=](std::int64_t step) {
     const auto s = static_cast<double>(step);

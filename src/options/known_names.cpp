@@ -95,17 +95,17 @@ void describe_unsupported_optimizers(Option& optim) {
       {"adamw_torch_4bit", "ademamix_8bit", "rmsprop_bnb_8bit"},
       "use adamw_8bit, whose states take 2 bytes a parameter, or adafactor, "
       "which keeps almost none");
-  const auto refuse_paged = [&](const char* paged, const std::string& instead) {
+  const auto describe_paged = [&](const char* paged, const std::string& instead) {
     optim.refused_choices({paged}, "use " + instead +
                                        " with offload_optimizer_states, which keeps all states in "
                                        "host memory");
   };
-  refuse_paged("paged_adamw_32bit", "adamw_torch_fused");
-  refuse_paged("paged_adamw_8bit", "adamw_8bit");
-  refuse_paged("paged_lion_32bit", "lion_32bit");
-  refuse_paged("paged_lion_8bit", "lion_8bit");
-  refuse_paged("paged_ademamix_32bit", "ademamix");
-  refuse_paged("paged_ademamix_8bit", "ademamix");
+  describe_paged("paged_adamw_32bit", "adamw_torch_fused");
+  describe_paged("paged_adamw_8bit", "adamw_8bit");
+  describe_paged("paged_lion_32bit", "lion_32bit");
+  describe_paged("paged_lion_8bit", "lion_8bit");
+  describe_paged("paged_ademamix_32bit", "ademamix");
+  describe_paged("paged_ademamix_8bit", "ademamix");
   optim.refused_choices(
       {"galore_adamw", "galore_adamw_8bit", "galore_adafactor", "galore_adamw_layerwise",
        "galore_adamw_8bit_layerwise", "galore_adafactor_layerwise", "apollo_adamw",

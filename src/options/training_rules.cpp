@@ -298,30 +298,32 @@ bool steps_groups(OptimizerName optimizer) {
 // before the pass ends.
 void check_step_in_backward(const TrainingArguments& arguments) {
   if (!arguments.step_in_backward) return;
-  const auto refuse = [](bool is_set, const std::string& what, const std::string& hint) {
+  const auto check_unset = [](bool is_set, const std::string& what, const std::string& hint) {
     if (is_set) throw_conflict("step_in_backward and " + what, hint);
   };
-  refuse(arguments.max_grad_norm > 0,
-         "max_grad_norm " + str(arguments.max_grad_norm) + ", which needs all gradients at once",
-         "use --max_grad_norm 0");
-  refuse(arguments.gradient_accumulation_steps > 1,
-         "gradient_accumulation_steps " + str(arguments.gradient_accumulation_steps) +
-             ", whose gradients wait for the last batch",
-         "use --gradient_accumulation_steps 1");
-  refuse(arguments.fp16, "fp16, which looks for overflow in all gradients before a step",
-         "use --bf16");
-  refuse(steps_groups(arguments.optim),
-         "optim " + std::string(name_of(arguments.optim)) +
-             ", whose step needs more than one parameter",
-         "use --optim adamw_torch_fused, adamw_8bit or adafactor");
-  refuse(arguments.elastic_ranks > 0, "elastic_ranks, which add up the gradients of virtual ranks",
-         "use --elastic_ranks 0");
-  refuse(arguments.stop_on_nonfinite_loss,
-         "stop_on_nonfinite_loss, which ends the run before the step",
-         "remove stop_on_nonfinite_loss");
-  refuse(arguments.auto_find_batch_size,
-         "auto_find_batch_size: a pass that runs out of memory has stepped some parameters",
-         "use --auto_find_batch_size false");
+  check_unset(
+      arguments.max_grad_norm > 0,
+      "max_grad_norm " + str(arguments.max_grad_norm) + ", which needs all gradients at once",
+      "use --max_grad_norm 0");
+  check_unset(arguments.gradient_accumulation_steps > 1,
+              "gradient_accumulation_steps " + str(arguments.gradient_accumulation_steps) +
+                  ", whose gradients wait for the last batch",
+              "use --gradient_accumulation_steps 1");
+  check_unset(arguments.fp16, "fp16, which looks for overflow in all gradients before a step",
+              "use --bf16");
+  check_unset(steps_groups(arguments.optim),
+              "optim " + std::string(name_of(arguments.optim)) +
+                  ", whose step needs more than one parameter",
+              "use --optim adamw_torch_fused, adamw_8bit or adafactor");
+  check_unset(arguments.elastic_ranks > 0,
+              "elastic_ranks, which add up the gradients of virtual ranks",
+              "use --elastic_ranks 0");
+  check_unset(arguments.stop_on_nonfinite_loss,
+              "stop_on_nonfinite_loss, which ends the run before the step",
+              "remove stop_on_nonfinite_loss");
+  check_unset(arguments.auto_find_batch_size,
+              "auto_find_batch_size: a pass that runs out of memory has stepped some parameters",
+              "use --auto_find_batch_size false");
 }
 
 // A graph repeats the operations of a step without the host, so the host cannot make decisions

@@ -110,22 +110,23 @@ ElasticOptions elastic_options_of(const AcceleratorOptions& options, const Proce
                                   .steps = options.gradient_accumulation_steps,
                                   .threads = options.elastic_threads};
   ElasticRanks::check(elastic, process.num_processes, process.device);
-  const auto refuse = [](bool is_set, const char* option, const char* expected) {
+  const auto check_unset = [](bool is_set, const char* option, const char* expected) {
     if (!is_set) return;
     throw ConfigError("prepare.elastic", {.what = str(option, ", with elastic_ranks"),
                                           .expected = expected,
                                           .hint = "leave one of them out"});
   };
   const DataLoaderConfiguration& loaders = options.dataloader_config;
-  refuse(loaders.split_batches, "split_batches", "a batch_size for each virtual rank");
-  refuse(loaders.dispatch_batches.value_or(false), "dispatch_batches",
-         "processes that read their own batches");
-  refuse(!loaders.even_batches, "even_batches = false", "virtual ranks with equally many batches");
-  refuse(options.ddp.comm_hook != CommunicationHook::no ||
-             options.ddp.comm_wrapper != CommunicationWrapper::no,
-         "a comm_hook or comm_wrapper", "gradients that are exchanged as they are");
-  refuse(!options.ddp.broadcast_buffers, "broadcast_buffers = false",
-         "the buffers of virtual rank 0 in all processes");
+  check_unset(loaders.split_batches, "split_batches", "a batch_size for each virtual rank");
+  check_unset(loaders.dispatch_batches.value_or(false), "dispatch_batches",
+              "processes that read their own batches");
+  check_unset(!loaders.even_batches, "even_batches = false",
+              "virtual ranks with equally many batches");
+  check_unset(options.ddp.comm_hook != CommunicationHook::no ||
+                  options.ddp.comm_wrapper != CommunicationWrapper::no,
+              "a comm_hook or comm_wrapper", "gradients that are exchanged as they are");
+  check_unset(!options.ddp.broadcast_buffers, "broadcast_buffers = false",
+              "the buffers of virtual rank 0 in all processes");
   return elastic;
 }
 

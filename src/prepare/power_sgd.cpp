@@ -288,20 +288,21 @@ class PowerSGD : public GradientExchange {
 };
 
 void check(const PowerSGDState& options) {
-  const auto refuse = [](const char* what, const std::string& got, const char* expected) {
+  const auto throw_option = [](const char* what, const std::string& got, const char* expected) {
     throw UsageError("prepare.power-sgd",
                      {.what = str("comm_state_option.", what), .got = got, .expected = expected});
   };
   if (options.matrix_approximation_rank < 1)
-    refuse("matrix_approximation_rank", str(options.matrix_approximation_rank), "1 or more");
+    throw_option("matrix_approximation_rank", str(options.matrix_approximation_rank), "1 or more");
   if (!(options.min_compression_rate > 0))
-    refuse("min_compression_rate", str(options.min_compression_rate), "more than 0");
+    throw_option("min_compression_rate", str(options.min_compression_rate), "more than 0");
   if (!(options.orthogonalization_epsilon >= 0))
-    refuse("orthogonalization_epsilon", str(options.orthogonalization_epsilon), "0 or more");
+    throw_option("orthogonalization_epsilon", str(options.orthogonalization_epsilon), "0 or more");
   if (options.start_powerSGD_iter < 2 && (options.use_error_feedback || options.warm_start)) {
-    refuse("start_powerSGD_iter", str(options.start_powerSGD_iter),
-           "2 or more with use_error_feedback or warm_start, because the order of the buckets is "
-           "known only after the first step");
+    throw_option(
+        "start_powerSGD_iter", str(options.start_powerSGD_iter),
+        "2 or more with use_error_feedback or warm_start, because the order of the buckets is "
+        "known only after the first step");
   }
 }
 

@@ -70,7 +70,7 @@ fs::path update_best(SavedObjects& saved, const fs::path& all, const ProjectConf
   return saved.best ? folder_of(all, *saved.best) : fs::path();
 }
 
-void refuse_metric_of_folder(const fs::path& folder, const SaveStateOptions& options) {
+void check_metric_of_folder(const fs::path& folder, const SaveStateOptions& options) {
   if (folder.empty() || !options.metric) return;
   throw UsageError("checkpoint.metric",
                    {.what = "save_state() with a metric",
@@ -80,7 +80,7 @@ void refuse_metric_of_folder(const fs::path& folder, const SaveStateOptions& opt
                             "save_state({}, {.metric = ...})"});
 }
 
-void refuse_inside_elastic_window(const AcceleratorState& state) {
+void check_outside_elastic_window(const AcceleratorState& state) {
   if (!state.elastic) return;
   throw UsageError("checkpoint.open-window",
                    {.what = "save_state() with elastic_ranks",
@@ -166,10 +166,10 @@ fs::path save_state_checkpoint(AcceleratorState& state, const ProjectConfigurati
   state.background_save.finish();  // two saves at once would rotate each other's folders
   OpenWindows open;
   once(group, true, [&] {
-    refuse_metric_of_folder(folder, options);
+    check_metric_of_folder(folder, options);
     open = open_windows_of(state);
     check_windows_resumable(open, "save_state()");
-    if (!open.empty()) refuse_inside_elastic_window(state);
+    if (!open.empty()) check_outside_elastic_window(state);
   });
   std::shared_ptr<CheckpointSave> save;  // set in a process that writes
   fs::path target = folder, best;

@@ -142,7 +142,7 @@ void check_order_of_rows(const CheckpointToResume& checkpoint, const TrainingArg
   }
   const LoaderState& loader = checkpoint.position.loader;
   if (loader.batch == 0 && loader.rows <= 0) return;
-  const auto refuse_change = [&](const char* name, const std::string& now) {
+  const auto check_unchanged = [&](const char* name, const std::string& now) {
     const std::string before = parse_arguments(checkpoint.arguments).value(name, now);
     if (before == now) return;
     throw ConfigError("trainer.data-changed",
@@ -151,10 +151,10 @@ void check_order_of_rows(const CheckpointToResume& checkpoint, const TrainingArg
                        .expected = before + ", as at the start of this epoch",
                        .hint = str("keep it until the end of the epoch, or ", kRestartEpochHint)});
   };
-  refuse_change("train_sampling_strategy", std::string(name_of(args.train_sampling_strategy)));
+  check_unchanged("train_sampling_strategy", std::string(name_of(args.train_sampling_strategy)));
   if (args.train_sampling_strategy == SamplingStrategy::group_by_length ||
       args.train_sampling_strategy == SamplingStrategy::batch_rebalance)
-    refuse_change("length_column_name", args.length_column_name);
+    check_unchanged("length_column_name", args.length_column_name);
 }
 
 void append(std::string& out, const std::string& name, const at::Tensor& given) {

@@ -164,15 +164,15 @@ class Bpe : public WordModel {
       cut_bits_[c >> 6] |= std::uint64_t{1} << (c & 63);
     }
     for (const auto& [before, after] : joined)
-      if (before != after) refuse_cuts_before(after);
+      if (before != after) forbid_cuts_before(after);
     // Tokens of bytes end with '>', and unknown tokens with the last character of unk_token, even
     // if the text has a different character there.
-    if (options_.byte_fallback) refuse_cuts_before('>');
+    if (options_.byte_fallback) forbid_cuts_before('>');
     if (options_.unk_token && !options_.unk_token->empty())
-      refuse_cuts_before(
+      forbid_cuts_before(
           decode_utf8_before(options_.unk_token->data() + options_.unk_token->size()).value);
   }
-  void refuse_cuts_before(char32_t c) noexcept {
+  void forbid_cuts_before(char32_t c) noexcept {
     cut_bits_[c >> 6] &= ~(std::uint64_t{1} << (c & 63));
   }
 

@@ -26,7 +26,7 @@ const ChipTopologies& chip_topologies_of(const std::string& generation) {
   return all.at(generation);
 }
 
-[[noreturn]] void refuse(const std::string& got, const std::string& expected) {
+[[noreturn]] void throw_processes(const std::string& got, const std::string& expected) {
   throw ConfigError("launch.tpu-processes",
                     {.what = "processes on this machine's TPUs",
                      .got = got,
@@ -36,8 +36,8 @@ const ChipTopologies& chip_topologies_of(const std::string& generation) {
 
 void check_enough(std::int64_t processes, std::size_t chips, const std::string& whose) {
   if (processes <= static_cast<std::int64_t>(chips)) return;
-  refuse(str(processes, " processes for ", chips, chips == 1 ? " chip" : " chips", whose),
-         str("at most ", chips));
+  throw_processes(str(processes, " processes for ", chips, chips == 1 ? " chip" : " chips", whose),
+                  str("at most ", chips));
 }
 
 // Throws if the chips, which `variable` lists, contain one that is not installed.
@@ -59,9 +59,9 @@ std::string chip_topology(std::int64_t processes, const std::vector<std::string>
   for (const auto& [count, text] : known) {
     if (count <= static_cast<std::int64_t>(installed.size())) possible.push_back(str(count));
   }
-  refuse(str(processes, processes == 1 ? " process for " : " processes for ", installed.size(),
-             " chips of TPU ", installed.front()),
-         "one of " + join(possible, ", "));
+  throw_processes(str(processes, processes == 1 ? " process for " : " processes for ",
+                      installed.size(), " chips of TPU ", installed.front()),
+                  "one of " + join(possible, ", "));
 }
 
 // Returns addresses with ports that are free at this moment. The ports are not reserved, because
