@@ -88,7 +88,7 @@ std::optional<std::int64_t> LoaderCore::batches() const {
   impl_->update_is_elastic();
   const auto rows = impl_->rows_of_epoch();
   if (!rows) return std::nullopt;
-  return impl_->own_batches_of(*rows) * (impl_->is_elastic ? impl_->turns() : 1);
+  return impl_->own_batches_of(*rows) * (impl_->is_elastic ? impl_->virtual_ranks() : 1);
 }
 std::optional<std::int64_t> LoaderCore::rows() const { return impl_->dataset_rows(); }
 bool LoaderCore::reads_shard() const { return impl_->reads_shard; }

@@ -152,8 +152,8 @@ std::unique_ptr<BatchProducer> LoaderCore::Impl::own_producer() {
   const std::int64_t threads =
       stream() ? std::min<std::int64_t>(options.num_workers, 1) : options.num_workers;
   if (is_elastic) {
-    return make_producer([this](std::int64_t batch) { return make_turn(batch); }, 0,
-                         (end - pass_start.batch) * turns(), threads,
+    return make_producer([this](std::int64_t batch) { return make_elastic_batch(batch); }, 0,
+                         (end - pass_start.batch) * virtual_ranks(), threads,
                          options.num_workers * options.prefetch_factor);
   }
   const auto make = [this](std::int64_t number) {
@@ -190,18 +190,19 @@ BatchResult LoaderCore::Impl::make_own_shard_batch(std::int64_t number) {
 
 // Makes a batch of this process in a pass that is divided between virtual ranks. For each optimizer
 // step the batches of its first virtual rank come first, then those of the next.
-BatchResult LoaderCore::Impl::make_turn(std::int64_t batch) {
-  const std::int64_t in_full = sharding.elastic.steps * turns(), position = batch % in_full,
+BatchResult LoaderCore::Impl::make_elastic_batch(std::int64_t batch) {
+  const std::int64_t in_full = sharding.elastic.steps * virtual_ranks(), position = batch % in_full,
                      first = pass_start.batch + batch / in_full * sharding.elastic.steps,
-                     steps = std::min(sharding.elastic.steps, end - first), turn = position / steps,
-                     number = first + position % steps, of_rank = rank() * turns() + turn;
+                     steps = std::min(sharding.elastic.steps, end - first),
+                     index = position / steps, number = first + position % steps,
+                     of_rank = rank() * virtual_ranks() + index;
   BatchResult part = make_part(number, of_rank, rows_of_step(number));
   part.info.elastic = ElasticBatchInfo{.virtual_rank = of_rank,
                                        .step = number,
                                        .position = position,
-                                       .begins_turn = position % steps == 0,
-                                       .ends_turn = position % steps == steps - 1,
-                                       .ends_window = position == steps * turns() - 1,
+                                       .begins_rank = position % steps == 0,
+                                       .ends_rank = position % steps == steps - 1,
+                                       .ends_window = position == steps * virtual_ranks() - 1,
                                        .key = context_of(number, of_rank).key()};
   return part;
 }

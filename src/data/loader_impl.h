@@ -78,8 +78,8 @@ struct LoaderCore::Impl {
   // The ranks that share a step: virtual ones if the pass is divided between them.
   std::int64_t world() const { return is_elastic ? sharding.elastic.ranks : sharding.group.size(); }
   std::int64_t rank() const { return sharding.group.rank(); }
-  // The virtual ranks of this process.
-  std::int64_t turns() const { return sharding.elastic.ranks / sharding.group.size(); }
+  // The number of virtual ranks of this process.
+  std::int64_t virtual_ranks() const { return sharding.elastic.ranks / sharding.group.size(); }
   // Call it before anything that depends on the kind of the next pass.
   void update_is_elastic() {
     if (!running) is_elastic = sharding.elastic.ranks > 0 && c10::GradMode::is_enabled();
@@ -134,7 +134,7 @@ struct LoaderCore::Impl {
   void open();
   void start_order();
   std::unique_ptr<BatchProducer> own_producer();
-  BatchResult make_turn(std::int64_t batch);
+  BatchResult make_elastic_batch(std::int64_t batch);
   std::unique_ptr<BatchProducer> reading_producer();
   std::unique_ptr<BatchProducer> sending_producer();
   std::unique_ptr<BatchProducer> receiving_producer();

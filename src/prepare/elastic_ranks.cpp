@@ -119,10 +119,10 @@ ElasticBatchInfo ElasticRanks::place_of(const BatchInfo* batch, std::int64_t pas
 void ElasticRanks::begin_micro_batch(const ElasticBatchInfo& place, const Models& models) {
   if (place.position == 0) {
     begin_window(models);
-  } else if (place.begins_turn) {
-    end_turn();
+  } else if (place.begins_rank) {
+    end_virtual_rank();
   }
-  if (place.begins_turn) {
+  if (place.begins_rank) {
     clear_gradients();
     weights_.push_back(0);
     losses_.push_back(0);
@@ -176,7 +176,7 @@ void ElasticRanks::clear_gradients() const {
   for (const at::Tensor& parameter : parameters_) parameter.mutable_grad().reset();
 }
 
-void ElasticRanks::end_turn() {
+void ElasticRanks::end_virtual_rank() {
   const torch::NoGradGuard no_grad;
   TensorList term;
   for (const at::Tensor& parameter : parameters_) {
@@ -190,7 +190,7 @@ void ElasticRanks::end_turn() {
 
 void ElasticRanks::close() {
   const torch::NoGradGuard no_grad;
-  end_turn();
+  end_virtual_rank();
   end_micro_batch();
   TensorList sums = gradients_.take();
   // Each process sends the weights and losses of its virtual ranks, and which gradients and buffers

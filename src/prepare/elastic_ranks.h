@@ -1,8 +1,8 @@
 // File: prepare/elastic_ranks.h (internal)
 // The virtual ranks of a run. The run computes the same bits on any number of processes that
 // divides the number of virtual ranks (docs/design/023). In every accumulation window, each process
-// runs its virtual ranks one after the other. The turn of a virtual rank consists of its
-// micro-batches of the window.
+// runs its virtual ranks one after the other. Each virtual rank has micro-batches of its own in the
+// window.
 //
 //   ElasticRanks elastic(group, {.ranks = 4, .steps = 2, .threads = 1});
 //   elastic.begin_micro_batch(place, models);      // random numbers are those of the micro-batch
@@ -11,10 +11,10 @@
 //   elastic.end_micro_batch();
 //
 // Random numbers in a micro-batch depend on the seed of the run, the seed of the loader, the epoch
-// and the rows of the batch. Sums follow a binary tree of the virtual ranks. Every turn begins with
-// the model buffers from before the window. After the window the models have the buffers of virtual
-// rank 0. Throws ConfigError "prepare.elastic", UsageError "prepare.elastic-loop". Thread rule:
-// that of the Accelerator.
+// and the rows of the batch. Sums follow a binary tree of the virtual ranks. Every virtual rank
+// begins with the model buffers from before the window. After the window the models have the
+// buffers of virtual rank 0. Throws ConfigError "prepare.elastic", UsageError
+// "prepare.elastic-loop". Thread rule: that of the Accelerator.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -70,8 +70,8 @@ class ElasticRanks {
   void end_micro_batch();
   // Counts a backward pass. It has added the gradients of its loss times its weight.
   void add_pass(double weight, const at::Tensor& loss);
-  // Ends the last turn. Sets the gradients of the models to the sums over all virtual ranks, and
-  // the buffers to those of virtual rank 0. A collective.
+  // Ends the last virtual rank. Sets the gradients of the models to the sums over all virtual
+  // ranks, and the buffers to those of virtual rank 0. A collective.
   void close();
   // Forgets an open window.
   void drop();
@@ -91,7 +91,7 @@ class ElasticRanks {
 
  private:
   void begin_window(const Models& models);
-  void end_turn();
+  void end_virtual_rank();
   void fix_seed();
   void seed_generator_for(const ElasticBatchInfo& place);
   void clear_gradients() const;
@@ -111,9 +111,9 @@ class ElasticRanks {
   std::vector<at::Tensor> parameters_;     // parameters that require gradients
   std::vector<at::Tensor> buffers_;        // of the models
   TensorList buffers_before_;              // the buffers before the window
-  TensorList rank_0_buffers_;              // the buffers after the turn of virtual rank 0
-  TreeSum gradients_;                      // the sums of the completed turns
-  std::vector<double> weights_, losses_;   // of each turn
+  TensorList rank_0_buffers_;              // the buffers after virtual rank 0
+  TreeSum gradients_;                      // the sums of the completed virtual ranks
+  std::vector<double> weights_, losses_;   // of each virtual rank
   // The state of LibTorch's generator outside of micro-batches. It is defined only during a
   // micro-batch.
   at::Tensor outer_generator_state_;

@@ -38,13 +38,13 @@ ReductionFuture PassOrder::send(std::size_t position, bool last,
                                 const std::function<ReductionFuture()>& exchange) {
   const std::lock_guard lock(mutex_);
   if (released_) return exchange();
-  if (position != turn_) {
+  if (position != sending_) {
     waiting_[position].push_back({.exchange = exchange, .future = new_future(), .last = last});
     return waiting_[position].back().future;
   }
   ReductionFuture begun = exchange();
   if (last) {
-    ++turn_;
+    ++sending_;
     send_waiting();
   }
   return begun;
@@ -57,7 +57,7 @@ void PassOrder::release() {
 }
 
 void PassOrder::send_waiting() {
-  while (turn_ < waiting_.size() && send_waiting_of(turn_)) ++turn_;
+  while (sending_ < waiting_.size() && send_waiting_of(sending_)) ++sending_;
 }
 
 bool PassOrder::send_waiting_of(std::size_t position) {

@@ -23,8 +23,8 @@ class PassOrder {
  public:
   // Registers the next model and returns its position. Models send in the order of positions.
   std::size_t register_model();
-  // Starts the exchange now, or when it is the turn of the model at `position`. The turn ends with
-  // the `last` bucket of the model.
+  // Starts the exchange now, or after every model at a lower position has sent its last bucket.
+  // `last` says whether this is the last bucket of the model at `position`.
   ReductionFuture send(std::size_t position, bool last,
                        const std::function<ReductionFuture()>& exchange);
   // Ends the pass: starts the exchanges that still wait for a model that left parameters out.
@@ -41,7 +41,7 @@ class PassOrder {
 
   std::mutex mutex_;
   std::vector<std::vector<PendingExchange>> waiting_;  // by position
-  std::size_t turn_ = 0;
+  std::size_t sending_ = 0;                            // the position of the model that sends now
   bool released_ = false;
 };
 

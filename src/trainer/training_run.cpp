@@ -182,7 +182,7 @@ class Trainer::Run {
           add_to_step(std::move(rows), info.is_last);
         } else {
           run_micro_batch(std::move(rows), elastic.virtual_rank % trainer_.local_virtual_ranks(),
-                          elastic.ends_turn);
+                          elastic.ends_rank);
         }
         // A signal cannot wait for the end of a long window. A checkpoint keeps the open window.
         // With elastic ranks, a checkpoint is saved only between steps.
@@ -243,9 +243,9 @@ class Trainer::Run {
     after_step();
   }
 
-  // `virtual_rank` is the batch's virtual rank, counted from 0 in this process. `ends_turn` says
+  // `virtual_rank` is the batch's virtual rank, counted from 0 in this process. `ends_rank` says
   // whether this is its last batch of the step. Without elastic ranks they are 0 and false.
-  void run_micro_batch(RealRows real, std::int64_t virtual_rank, bool ends_turn) {
+  void run_micro_batch(RealRows real, std::int64_t virtual_rank, bool ends_rank) {
     if (run_.hashes) run_.hashes->add_rows(real.batch, virtual_rank);
     AnyBatch batch = trainer_.to_device(real.batch, batch_rows());
     current_ = &real;
@@ -265,7 +265,7 @@ class Trainer::Run {
       window_.items += items;
     });
     work_.count(real, window_);
-    if (ends_turn) end_virtual_rank();
+    if (ends_rank) end_virtual_rank();
     if (!trainer_.accelerator.sync_gradients()) return end_substep();
     run_optimizer_step();
     after_step();

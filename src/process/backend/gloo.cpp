@@ -53,7 +53,7 @@ class SharedWork : public ProcessGroupGloo::AsyncWork {
                   request.title, Tensors{request.in}),
         request_(std::move(request)),
         collectives_(std::move(collectives)),
-        turn_(collectives_->reserve_turn()) {}
+        ticket_(collectives_->reserve_ticket()) {}
 
   void run() override {
     // This thread has the calling thread's state. The recorders of the calling thread must not see
@@ -61,7 +61,7 @@ class SharedWork : public ProcessGroupGloo::AsyncWork {
     const at::RecordFunctionGuard no_callbacks(/*is_enabled=*/false);
     const c10::DebugInfoGuard no_reports(c10::DebugInfoKind::PROFILER_STATE,
                                          std::make_shared<NullMemoryReporter>());
-    collectives_->run(turn_, timeout_, [&] { request_.call(*collectives_); });
+    collectives_->run(ticket_, timeout_, [&] { request_.call(*collectives_); });
   }
   const Tensors getInputTensors() override { return {request_.in}; }
   const Tensors getOutputTensors() override { return {request_.out}; }
@@ -69,7 +69,7 @@ class SharedWork : public ProcessGroupGloo::AsyncWork {
  private:
   Request request_;
   std::shared_ptr<SharedCollectives> collectives_;
-  std::int64_t turn_;
+  std::int64_t ticket_;
 };
 
 // Returns the factor of each rank's tensor in a sum, or nothing if the operation is not a sum.

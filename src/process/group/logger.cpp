@@ -38,8 +38,8 @@ void Logger::log(LogLevel level, std::string_view text, LogOptions options) cons
     return;
   }
   if (!options.in_order) return sink_(line);
-  for (std::int64_t turn = 0; turn < group_.size(); ++turn) {
-    if (turn == group_.rank()) sink_(line);
+  for (std::int64_t writer = 0; writer < group_.size(); ++writer) {
+    if (writer == group_.rank()) sink_(line);
     group_.barrier();
   }
 }

@@ -189,10 +189,10 @@ bool SharedCollectives::supports(const at::Tensor& tensor) {
          std::find(kTypes.begin(), kTypes.end(), tensor.scalar_type()) != kTypes.end();
 }
 
-void SharedCollectives::run(std::int64_t turn, std::chrono::milliseconds limit,
+void SharedCollectives::run(std::int64_t ticket, std::chrono::milliseconds limit,
                             c10::function_ref<void()> call) {
   std::unique_lock lock(mutex_);
-  turn_ended_.wait(lock, [&] { return running_turn_ == turn; });
+  call_ended_.wait(lock, [&] { return running_ticket_ == ticket; });
   std::exception_ptr failure = failure_;
   lock.unlock();  // no other call runs now
   try {
@@ -205,8 +205,8 @@ void SharedCollectives::run(std::int64_t turn, std::chrono::milliseconds limit,
   }
   lock.lock();
   failure_ = failure;
-  ++running_turn_;
-  turn_ended_.notify_all();
+  ++running_ticket_;
+  call_ended_.notify_all();
   lock.unlock();
   if (failure) std::rethrow_exception(failure);
 }

@@ -4,7 +4,7 @@
 // other ranks have written (docs/design/012).
 //
 //   const auto shared = SharedCollectives::create(*store, {.rank = 0, .size = 2});
-//   if (shared) shared->run(shared->reserve_turn(), 10min, [&] { shared->sum(tensor, 0.5); });
+//   if (shared) shared->run(shared->reserve_ticket(), 10min, [&] { shared->sum(tensor, 0.5); });
 //
 // Throws UsageError "process.calls-differ" if ranks make different calls or pass different tensors,
 // IoError "process.rank-missing", and IoError "process.shared-memory". After an error, all later
@@ -49,12 +49,12 @@ class SharedCollectives {
     return heap_->empty(elements, options);
   }
 
-  // Returns the turn of this rank's next call, in the order of its collectives. Thread rule: as
-  // for collectives, one thread at a time.
-  std::int64_t reserve_turn() { return next_turn_++; }
-  // Runs `call` after the calls with lower turns have ended. It waits at most `limit` for the
+  // Returns the ticket of this rank's next call, a number in the order of its collectives. Thread
+  // rule: as for collectives, one thread at a time.
+  std::int64_t reserve_ticket() { return next_ticket_++; }
+  // Runs `call` after the calls with lower tickets have ended. It waits at most `limit` for the
   // other ranks. Thread rule: any thread.
-  void run(std::int64_t turn, std::chrono::milliseconds limit, c10::function_ref<void()> call);
+  void run(std::int64_t ticket, std::chrono::milliseconds limit, c10::function_ref<void()> call);
 
   // The following functions may only be called within run(). Each waits for the other ranks.
 
@@ -96,14 +96,14 @@ class SharedCollectives {
   StepBarrier barrier_;
   CallDescription* descriptions_;
   std::byte* slots_;
-  std::uint32_t step_ = 0;      // the latest step of barrier_
-  std::uint32_t chunk_ = 0;     // counts the chunks of all calls
-  std::int64_t next_turn_ = 0;  // the next turn that reserve_turn() returns
+  std::uint32_t step_ = 0;        // the latest step of barrier_
+  std::uint32_t chunk_ = 0;       // counts the chunks of all calls
+  std::int64_t next_ticket_ = 0;  // the next ticket that reserve_ticket() returns
 
   std::mutex mutex_;
-  std::condition_variable turn_ended_;
-  std::int64_t running_turn_ = 0;  // the turn of the call that runs now or next
-  std::exception_ptr failure_;     // the error that all later calls throw
+  std::condition_variable call_ended_;
+  std::int64_t running_ticket_ = 0;  // the ticket of the call that runs now or next
+  std::exception_ptr failure_;       // the error that all later calls throw
 };
 
 }  // namespace hasten

@@ -47,7 +47,7 @@ c10::intrusive_ptr<c10d::Store> store_of(const Group& group) {
 
 void sum(SharedCollectives& shared, const at::Tensor& tensor, double factor = 1.0,
          std::chrono::milliseconds limit = 20s) {
-  shared.run(shared.reserve_turn(), limit, [&] { shared.sum(tensor, factor); });
+  shared.run(shared.reserve_ticket(), limit, [&] { shared.sum(tensor, factor); });
 }
 
 // The values of a rank, which are the same in every process.
@@ -269,16 +269,16 @@ TEST_CASE("shared collectives: gather and broadcast work for any type and size")
       for (const std::int64_t count : {0, 1, 1001, 1500001}) {
         const at::Tensor own = rank_values(group.rank(), count, type);
         const at::Tensor all = at::empty({3 * count}, type);
-        shared->run(shared->reserve_turn(), 20s, [&] { shared->gather(own, all); });
+        shared->run(shared->reserve_ticket(), 20s, [&] { shared->gather(own, all); });
         for (std::int64_t rank = 0; rank < 3; ++rank)
           require(at::equal(all.narrow(0, rank * count, count), rank_values(rank, count, type)),
                   str("gathered ", count, " of ", c10::toString(type)));
-        shared->run(shared->reserve_turn(), 20s, [&] { shared->broadcast(own, 1); });
+        shared->run(shared->reserve_ticket(), 20s, [&] { shared->broadcast(own, 1); });
         require(at::equal(own, rank_values(1, count, type)), "broadcast");
       }
     }
     const at::Tensor wide = at::zeros({6, 4}), own = at::full({2, 2}, 1.0 + group.rank());
-    shared->run(shared->reserve_turn(), 20s,
+    shared->run(shared->reserve_ticket(), 20s,
                 [&] { shared->gather(own.t(), wide.narrow(1, 1, 2)); });
     require(wide.sum().item<double>() == 24 && wide.select(1, 0).eq(0).all().item<bool>(), "gaps");
   });

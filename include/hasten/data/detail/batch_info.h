@@ -24,8 +24,8 @@ struct ElasticBatchInfo {
   std::int64_t virtual_rank = 0;  // the rank that the batch belongs to
   std::int64_t step = 0;          // the step of all virtual ranks, from 0 in the epoch
   std::int64_t position = 0;      // its number among this process's batches of the window, from 0
-  bool begins_turn = false;       // the first batch of its virtual rank in the window
-  bool ends_turn = false;         // the last one
+  bool begins_rank = false;       // the first batch of its virtual rank in the window
+  bool ends_rank = false;         // the last one
   bool ends_window = false;       // the last batch of this process in the window
   std::uint64_t key = 0;          // derived from the seed of the loader, the epoch and the rows
 };
