@@ -45,14 +45,14 @@ T ask(const Question<T>& question, const Prompter& prompter) {
   }
 }
 
-std::int64_t ask_number(const std::string& text, std::int64_t default_value, std::int64_t least,
-                        std::int64_t most, const Prompter& prompter, std::int64_t step = 1) {
+std::int64_t ask_number(const std::string& text, std::int64_t default_value, std::int64_t minimum,
+                        std::int64_t maximum, const Prompter& prompter, std::int64_t step = 1) {
   const auto read = [&](const std::string& answer) -> std::optional<std::int64_t> {
     const auto number = parse_integer(answer);
-    const bool fits = number && *number >= least && *number <= most && *number % step == 0;
+    const bool fits = number && *number >= minimum && *number <= maximum && *number % step == 0;
     return fits ? number : std::nullopt;
   };
-  const std::string expected = str("a whole number in [", least, ", ", most, "]",
+  const std::string expected = str("a whole number in [", minimum, ", ", maximum, "]",
                                    step > 1 ? str(", a multiple of ", step) : "");
   return ask<std::int64_t>({text, default_value, str(default_value), read, expected}, prompter);
 }

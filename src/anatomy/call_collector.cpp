@@ -151,7 +151,7 @@ double measured_seconds(const CollectedCall& call, double budget) {
   const torch::NoGradGuard no_grad;
   const std::vector<c10::IValue> arguments = shorten_lists_to_limit(call.arguments);
   if (arguments.empty()) return 0;
-  double least = 0, all = 0;
+  double minimum = 0, all = 0;
   try {
     const std::vector<torch::jit::Stack> operands = rotating_operands(arguments);
     for (int i = 0; i < kMaxTimedCalls && (i < kMinTimedCalls || all < budget); ++i) {
@@ -160,14 +160,14 @@ double measured_seconds(const CollectedCall& call, double budget) {
       call.op.callBoxed(stack);
       stack.clear();  // freeing the results is part of the call
       const double took = work_clock_seconds() - before;
-      least = i == 0 ? took : std::min(least, took);
+      minimum = i == 0 ? took : std::min(minimum, took);
       all += took;
     }
   } catch (const std::exception&) {  // zeros are not valid operands, or there is too little memory
     return 0;
   }
   const double measured_bytes = bytes_of(arguments);
-  return measured_bytes > 0 ? least * bytes_of(call.arguments) / measured_bytes : least;
+  return measured_bytes > 0 ? minimum * bytes_of(call.arguments) / measured_bytes : minimum;
 }
 
 }  // namespace hasten::anatomy

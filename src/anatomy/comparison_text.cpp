@@ -25,8 +25,8 @@ std::string percent(double now, double before) {
 // asked may be unknown.
 std::vector<std::string> row_of(const StepComparison& comparison, const std::string& name,
                                 const StepCost& cost, Exactness exactness) {
-  const std::string how(name_of(exactness));
-  if (cost.bytes == 0) return {name, "-", "-", "", "-", "-", how};
+  const std::string exactness_name(name_of(exactness));
+  if (cost.bytes == 0) return {name, "-", "-", "", "-", "-", exactness_name};
   const std::int64_t bytes = cost.bytes + comparison.process;
   const std::int64_t baseline = comparison.baseline.bytes;
   return {name,
@@ -35,7 +35,7 @@ std::vector<std::string> row_of(const StepComparison& comparison, const std::str
           comparison.memory > 0 ? fit_text(bytes, comparison.memory) : "",
           step_duration(cost.seconds),
           percent(cost.seconds, comparison.baseline.seconds),
-          how};
+          exactness_name};
 }
 
 }  // namespace

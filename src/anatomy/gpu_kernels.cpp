@@ -56,8 +56,8 @@ struct AttentionCall {
            (!causal || q.size(2) == k.size(2)) && (same_heads() || gqa) && !refused;
   }
   bool can_use_cudnn() const {
-    const std::int64_t most = capability == 90 ? 256 : 128;
-    return capability >= 80 && is_half(q) && std::max(q.size(3), v.size(3)) <= most &&
+    const std::int64_t maximum = capability == 90 ? 256 : 128;
+    return capability >= 80 && is_half(q) && std::max(q.size(3), v.size(3)) <= maximum &&
            q.size(3) % 8 == 0 && v.size(3) % 8 == 0 && k.size(2) > 1 &&
            !(has_mask() && mask->requires_grad()) && (same_heads() || gqa) &&
            !(dropout > 0 && q.size(2) == 1);
@@ -275,11 +275,12 @@ WorkspaceStages reduction_workspace(Arguments a, const Gpu& gpu) {
       copies ? at::empty_strided(x.sizes(), x.strides(), x.options().device(at::kMeta).dtype(type))
              : x;
   const ReductionBuffers buffers = reduction_buffers(operand, dimensions, gpu);
-  std::vector<std::int64_t> held;
-  if (copies) held.push_back(static_cast<std::int64_t>(operand.nbytes()));
-  if (buffers.staging > 0) held.insert(held.end(), {buffers.staging, buffers.semaphores});
-  if (held.empty()) return {};
-  return {held};
+  std::vector<std::int64_t> workspaces;
+  if (copies) workspaces.push_back(static_cast<std::int64_t>(operand.nbytes()));
+  if (buffers.staging > 0)
+    workspaces.insert(workspaces.end(), {buffers.staging, buffers.semaphores});
+  if (workspaces.empty()) return {};
+  return {workspaces};
 }
 
 // Up to kMaxInPlace rows are added in place. More rows, or rows scaled by frequency, are sorted
@@ -308,12 +309,12 @@ WorkspaceStages sort_workspace(Arguments a, const Gpu&) {
 
 // The workspace holds the norms of chunks of 65,536 numbers.
 WorkspaceStages foreach_norm_workspace(Arguments a, const Gpu&) {
-  std::int64_t most = 0, tensors = 0;
+  std::int64_t maximum = 0, tensors = 0;
   for (const Tensor& x : a[0].toTensorVector()) {
-    most = std::max(most, x.numel());
+    maximum = std::max(maximum, x.numel());
     ++tensors;
   }
-  return {{4 * tensors * at::ceil_div<std::int64_t>(most, 65536)}};
+  return {{4 * tensors * at::ceil_div<std::int64_t>(maximum, 65536)}};
 }
 
 // Rows that are accumulated are sorted by their index first.

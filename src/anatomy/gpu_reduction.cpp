@@ -67,13 +67,14 @@ ReductionBuffers reduction_buffers(const at::Tensor& x, const std::vector<std::i
     along /= outputs_per_thread;
   }
   constexpr std::int64_t kWarp = 32;
-  const std::int64_t most = 512 / outputs_per_thread;
+  const std::int64_t max_threads = 512 / outputs_per_thread;
   const auto threads_for = [&](std::int64_t length) {
-    return length < most ? power_of_two_below(std::max<std::int64_t>(length, 1)) : most;
+    return length < max_threads ? power_of_two_below(std::max<std::int64_t>(length, 1))
+                                : max_threads;
   };
   std::int64_t width = std::min(threads_for(along), kWarp);
-  const std::int64_t height = std::min(threads_for(across), most / width);
-  width = std::min(threads_for(along), most / height);
+  const std::int64_t height = std::min(threads_for(across), max_threads / width);
+  width = std::min(threads_for(along), max_threads / height);
 
   // Decides whether the rows of a block's threads share a sum, and how many numbers a thread adds.
   std::int64_t step_in = shape.sums_fastest ? width : 1;

@@ -103,17 +103,17 @@ double memory_seconds(const Product& product, const GpuSpeed& gpu) {
 }  // namespace
 
 double seconds_of(const Product& product, const GpuSpeed& gpu) {
-  double least = std::numeric_limits<double>::infinity();
+  double minimum = std::numeric_limits<double>::infinity();
   for (const Tile& tile : tiles_of(product, gpu)) {
     const Tile turned = {tile.columns, tile.rows, tile.efficiency, tile.saturation};
     for (const double parts : {1.0, 2.0, 4.0, 8.0}) {
       const bool divides = parts > 1;
       if (divides && (product.batched || product.inner / parts < kMinInnerPart)) continue;
-      least = std::min({least, seconds_with_tile(product, tile, parts, gpu),
-                        seconds_with_tile(product, turned, parts, gpu)});
+      minimum = std::min({minimum, seconds_with_tile(product, tile, parts, gpu),
+                          seconds_with_tile(product, turned, parts, gpu)});
     }
   }
-  return std::max(least, memory_seconds(product, gpu));
+  return std::max(minimum, memory_seconds(product, gpu));
 }
 
 }  // namespace hasten::anatomy

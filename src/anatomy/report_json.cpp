@@ -126,7 +126,8 @@ std::string to_json(const Report& report) {
                     {"bytes_per_second", report.roofs.bytes_per_second}};
   }
   out["half_is_float16"] = report.half_is_float16;
-  if (const double least = min_step_seconds(report); least > 0) out["min_step_seconds"] = least;
+  if (const double lower_bound = min_step_seconds(report); lower_bound > 0)
+    out["min_step_seconds"] = lower_bound;
   if (const auto expected = expected_step_time(report)) {
     out["expected_step"] = {{"seconds", expected->seconds},
                             {"uncertainty", expected->uncertainty},

@@ -259,12 +259,12 @@ std::string headline(const Report& report) {
     if (const double reached = model_flops_utilization(report); reached > 0)
       text += str(", MFU ", fixed(100 * reached, 1), " %");
   }
-  if (const double least = min_step_seconds(report); report.dry && least > 0) {
+  if (const double lower_bound = min_step_seconds(report); report.dry && lower_bound > 0) {
     const double rows = static_cast<double>(report.samples) /
                         static_cast<double>(std::max<std::int64_t>(1, report.steps));
     text +=
-        str("\nLower bound for a step (every operator at its roof): ", significant(1000 * least, 3),
-            " ms, ", per_second(rows / least, "samples"));
+        str("\nLower bound for a step (every operator at its roof): ",
+            significant(1000 * lower_bound, 3), " ms, ", per_second(rows / lower_bound, "samples"));
     if (const auto expected = expected_step_time(report)) text += expected_text(*expected, rows);
   }
   return text + "\n";

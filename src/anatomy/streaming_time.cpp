@@ -107,9 +107,9 @@ double number_limit(const OperatorCall& call, const StreamRule& rule) {
 }
 
 double most_numbers(const OperatorCall& call) {
-  std::int64_t most = 0;
-  for (const TensorShape& each : call.shapes.inputs) most = std::max(most, each.numel);
-  return static_cast<double>(most);
+  std::int64_t maximum = 0;
+  for (const TensorShape& each : call.shapes.inputs) maximum = std::max(maximum, each.numel);
+  return static_cast<double>(maximum);
 }
 
 double rows_of(const TensorShape& x) {

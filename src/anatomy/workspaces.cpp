@@ -284,12 +284,12 @@ AllocationTrace record_with_fewer_rows(const c10::OperatorHandle& op,
 
 // Returns the largest number of bytes held at once, minus the bytes left at the end.
 std::int64_t peak_workspace(const AllocationTrace& trace) {
-  std::int64_t live = 0, most = 0;
+  std::int64_t live = 0, peak = 0;
   for (const AllocationTrace::Event& event : trace.events) {
     live += event.is_allocation ? trace.bytes[event.block] : -trace.bytes[event.block];
-    most = std::max(most, live);
+    peak = std::max(peak, live);
   }
-  return most - live;
+  return peak - live;
 }
 
 // Returns a trace that takes and frees one block after the results have been made.

@@ -47,8 +47,8 @@ std::int64_t file_pages(const fs::path& path, const GroupFiles& names) {
 std::optional<std::int64_t> memory_left_in(const fs::path& group, const GroupFiles& names) {
   const auto limit = bytes_in_file(group / names.limit), used = bytes_in_file(group / names.used);
   if (!limit || !used) return std::nullopt;
-  const std::int64_t held = *used - file_pages(group / "memory.stat", names);
-  return std::max<std::int64_t>(0, *limit - std::max<std::int64_t>(0, held));
+  const std::int64_t unreclaimable = *used - file_pages(group / "memory.stat", names);
+  return std::max<std::int64_t>(0, *limit - std::max<std::int64_t>(0, unreclaimable));
 }
 
 }  // namespace
@@ -73,14 +73,14 @@ std::vector<fs::path> control_groups(const fs::path& root, std::string_view cont
 }
 
 std::optional<std::int64_t> memory_allowance(const fs::path& root) {
-  std::optional<std::int64_t> least;
+  std::optional<std::int64_t> minimum;
   for (const fs::path& group : control_groups(root, "memory")) {
     for (const GroupFiles& names : kVersions) {
       const auto allowance = memory_left_in(group, names);
-      if (allowance && (!least || *allowance < *least)) least = allowance;
+      if (allowance && (!minimum || *allowance < *minimum)) minimum = allowance;
     }
   }
-  return least;
+  return minimum;
 }
 
 }  // namespace hasten

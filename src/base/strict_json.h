@@ -65,7 +65,7 @@ class JsonError : public std::runtime_error {
 };
 
 // True if a list or an object is inside more than `most` others. The text need not be valid.
-inline bool is_nested_deeper(std::string_view text, std::size_t most) noexcept {
+inline bool is_nested_deeper(std::string_view text, std::size_t max_depth) noexcept {
   std::size_t depth = 0;
   for (std::size_t at = 0; at < text.size(); ++at) {
     switch (text[at]) {
@@ -75,7 +75,7 @@ inline bool is_nested_deeper(std::string_view text, std::size_t most) noexcept {
         break;
       case '[':
       case '{':
-        if (++depth > most + 1) return true;
+        if (++depth > max_depth + 1) return true;
         break;
       case ']':
       case '}':

@@ -70,19 +70,19 @@ void check_choices(const PlanConfiguration& plan) {
 void set_limit(PlanConfiguration& plan) {
   const std::string& device = plan.step.device;
   const bool is_gpu = device != "cpu" && !starts_with(device, kTpuDevice);
-  const std::int64_t most = is_gpu ? find_gpu(device).memory : 0;
+  const std::int64_t capacity = is_gpu ? find_gpu(device).memory : 0;
   if (plan.memory.empty()) {
-    if (most == 0 && !plan.step.what_if)
+    if (capacity == 0 && !plan.step.what_if)
       config::throw_missing("--memory is missing", "set it to the limit, such as --memory 16GiB");
-    plan.memory_bytes = most;
+    plan.memory_bytes = capacity;
     return;
   }
   plan.memory_bytes = config::parse_size("--memory", plan.memory);
-  if (most == 0 || plan.memory_bytes <= most) return;
-  throw ConfigError("config.out-of-range",
-                    {.what = "--memory",
-                     .got = plan.memory,
-                     .expected = str("at most the memory of ", device, ", ", human_bytes(most))});
+  if (capacity == 0 || plan.memory_bytes <= capacity) return;
+  throw ConfigError("config.out-of-range", {.what = "--memory",
+                                            .got = plan.memory,
+                                            .expected = str("at most the memory of ", device, ", ",
+                                                            human_bytes(capacity))});
 }
 
 // Reads the options of a plan for a program, which has training arguments of its own.

@@ -92,12 +92,12 @@ std::vector<std::int64_t> interleaved_rows(const std::vector<std::int64_t>& size
     throw DataError("data.empty", {.what = str("interleave_datasets: dataset ", i, " of ",
                                                sizes.size(), " has no rows")});
   }
-  const auto [least, most] = std::minmax_element(sizes.begin(), sizes.end());
+  const auto [shortest, longest] = std::minmax_element(sizes.begin(), sizes.end());
   if (options.probabilities.empty()) {
     if (options.stopping_strategy == StoppingStrategy::first_exhausted)
-      return full_rounds(sizes, *least);
+      return full_rounds(sizes, *shortest);
     if (options.stopping_strategy == StoppingStrategy::all_exhausted)
-      return full_rounds(sizes, *most);
+      return full_rounds(sizes, *longest);
   }
   std::vector<std::int64_t> rows, firsts(sizes.size()), read(sizes.size());
   std::exclusive_scan(sizes.begin(), sizes.end(), firsts.begin(), std::int64_t{0});

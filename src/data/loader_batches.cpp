@@ -91,8 +91,8 @@ std::shared_ptr<LoaderCore::Impl::Division> LoaderCore::Impl::division_of(std::i
     if (of_window == window) return division;
   }
   divisions.emplace_back(window, std::make_shared<Division>());
-  const auto most = static_cast<std::size_t>(std::max<std::int64_t>(1, options.num_workers));
-  if (divisions.size() > most) divisions.pop_front();
+  const auto maximum = static_cast<std::size_t>(std::max<std::int64_t>(1, options.num_workers));
+  if (divisions.size() > maximum) divisions.pop_front();
   return divisions.back().second;
 }
 

@@ -14,11 +14,11 @@
 namespace hasten::detail {
 namespace {
 
-void check_range(const char* option, std::int64_t got, std::int64_t least, std::int64_t most) {
-  if (got >= least && got <= most) return;
+void check_range(const char* option, std::int64_t got, std::int64_t minimum, std::int64_t maximum) {
+  if (got >= minimum && got <= maximum) return;
   throw ConfigError(
       "data.option",
-      {.what = option, .got = std::to_string(got), .expected = str(least, " to ", most)});
+      {.what = option, .got = std::to_string(got), .expected = str(minimum, " to ", maximum)});
 }
 
 }  // namespace

@@ -124,11 +124,11 @@ class GroupBalancer {
     for (const std::size_t group : slot) frozen_[group] = true;
   }
 
-  void fill(std::size_t group, const std::set<std::size_t>& slot, double most) {
+  void fill(std::size_t group, const std::set<std::size_t>& slot, double max_cost) {
     while (true) {
       const auto first = static_cast<std::size_t>(std::accumulate(
           counts_.begin(), counts_.begin() + static_cast<std::ptrdiff_t>(group), std::int64_t{0}));
-      if (cost_of(counts_[group] + 1, lengths_[first]) > most) return;
+      if (cost_of(counts_[group] + 1, lengths_[first]) > max_cost) return;
       const std::vector<double> costs = costs_now();
       std::size_t donor = counts_.size();
       for (std::size_t i = 0; i < counts_.size(); ++i) {

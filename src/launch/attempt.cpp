@@ -280,10 +280,11 @@ std::string Attempt::failure_text(std::size_t local_rank) {
   const RankOutput& output = outputs_[local_rank];
   drain_pipes(local_rank);
   const bool by_watchdog = rank.code() == kLateRankCode;  // perhaps because another rank is late
-  const std::string how = by_watchdog ? str("was ended by its watchdog (code ", rank.code(), ")")
-                                      : rank.end_description();
+  const std::string end_text = by_watchdog
+                                   ? str("was ended by its watchdog (code ", rank.code(), ")")
+                                   : rank.end_description();
   std::string text =
-      str(rank_text(local_rank), " ", how, " after ", fixed(rank.seconds(), 1), " s");
+      str(rank_text(local_rank), " ", end_text, " after ", fixed(rank.seconds(), 1), " s");
   if (termination_signal_ == 0 && !by_watchdog) text += " (the first rank to fail)";
   if (!output.saved_path().empty()) text += "; its output is in " + output.saved_path().string();
   text += output.last_lines().empty() ? "; it printed nothing\n" : "; last lines of its output:\n";

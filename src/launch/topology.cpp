@@ -91,12 +91,12 @@ std::optional<double> quota_in(const fs::path& folder) {
 
 // Returns the smallest quota of the control group and all groups above it; 0 means no limit.
 double quota_of(const fs::path& root) {
-  double least = 0;
+  double minimum = 0;
   for (const fs::path& group : control_groups(root, "cpu")) {
     const auto quota = quota_in(group);
-    if (quota && (least == 0 || *quota < least)) least = *quota;
+    if (quota && (minimum == 0 || *quota < minimum)) minimum = *quota;
   }
-  return least;
+  return minimum;
 }
 
 }  // namespace

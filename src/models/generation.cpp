@@ -26,8 +26,8 @@ namespace {
                                           .hint = std::move(hint)});
 }
 
-void check_at_least(const char* name, std::int64_t value, std::int64_t least) {
-  if (value < least) throw_option(name, str(value), str(least, " or more"));
+void check_at_least(const char* name, std::int64_t value, std::int64_t minimum) {
+  if (value < minimum) throw_option(name, str(value), str(minimum, " or more"));
 }
 
 void check_max_tokens(const char* name, const std::optional<std::int64_t>& tokens) {
@@ -301,10 +301,10 @@ GenerationOutput select_tokens(CausalModel& model, const at::Tensor& ids, const 
 
 // Throws if the vocabulary has too few tokens for the distinct candidates of a step.
 void check_vocabulary(const at::Tensor& scores, const GenerationOptions& options) {
-  const std::int64_t least = std::max<std::int64_t>(2, 1 + std::ssize(options.eos_token_id));
-  if (scores.size(1) >= least) return;
+  const std::int64_t minimum = std::max<std::int64_t>(2, 1 + std::ssize(options.eos_token_id));
+  if (scores.size(1) >= minimum) return;
   throw_option("num_beams", str(options.num_beams, ", for a vocabulary of ", scores.size(1)),
-               str("a vocabulary of ", least, " or more"));
+               str("a vocabulary of ", minimum, " or more"));
 }
 
 GenerationOutput search_beams(CausalModel& model, const at::Tensor& ids, const at::Tensor& mask,

@@ -58,8 +58,8 @@ void keep_top_p(double p, std::span<float> scores) {
   const at::Tensor sums = at::cumsum(at::softmax(sorted, 0), 0);
   const float* const sum = sums.const_data_ptr<float>();
   const std::int64_t* const token = order.const_data_ptr<std::int64_t>();
-  const auto most = static_cast<float>(1 - p);
-  for (std::size_t i = 0; i + 1 < scores.size() && sum[i] <= most; ++i)
+  const auto max_sum = static_cast<float>(1 - p);
+  for (std::size_t i = 0; i + 1 < scores.size() && sum[i] <= max_sum; ++i)
     scores[static_cast<std::size_t>(token[i])] = kForbidden;
 }
 

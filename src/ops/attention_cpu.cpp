@@ -149,12 +149,13 @@ void multiply(const Tensor& out, const Tensor& a, const Tensor& b, bool adds) {
 // a row].
 Tensor allocate_scores(const Tensor& q, at::IntArrayRef lengths, at::IntArrayRef keys,
                        std::int64_t heads, std::int64_t matrices, bool causal) {
-  const auto most = [](at::IntArrayRef all) {
+  const auto maximum = [](at::IntArrayRef all) {
     return all.empty() ? 0 : *std::max_element(all.begin(), all.end());
   };
   const std::int64_t parts =
       std::clamp<std::int64_t>(std::ssize(lengths) * heads, 1, at::get_num_threads());
-  return at::empty({parts, matrices, block_rows(most(lengths), causal) * most(keys)}, q.options());
+  return at::empty({parts, matrices, block_rows(maximum(lengths), causal) * maximum(keys)},
+                   q.options());
 }
 
 // Returns the scores of one part and matrix as a view [queries, keys].

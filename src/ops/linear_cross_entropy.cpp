@@ -154,11 +154,11 @@ std::int64_t rows_at_once(const Tensor& hidden, const Tensor& weight) {
   const DeviceTraits& traits = device_of(hidden.device()).traits();
   const std::int64_t bytes_of_row =
       std::max<std::int64_t>(1, weight.size(0)) * static_cast<std::int64_t>(hidden.element_size());
-  const std::int64_t most = hidden.scalar_type() == at::kHalf && !adds_in_products(hidden)
-                                ? kMaxHalfRows
-                                : std::numeric_limits<std::int64_t>::max();
+  const std::int64_t max_rows = hidden.scalar_type() == at::kHalf && !adds_in_products(hidden)
+                                    ? kMaxHalfRows
+                                    : std::numeric_limits<std::int64_t>::max();
   const std::int64_t fitting =
-      std::min(most, std::max(kMinRows, traits.bytes_of_logits / bytes_of_row));
+      std::min(max_rows, std::max(kMinRows, traits.bytes_of_logits / bytes_of_row));
   // The parts have equal sizes. They are whole tiles if the device computes products in tiles.
   const std::int64_t rows = std::max<std::int64_t>(1, hidden.size(0));
   const std::int64_t parts = (rows + fitting - 1) / fitting, even = (rows + parts - 1) / parts;

@@ -274,13 +274,13 @@ AdamW::Entry AdamW::entry_of(const at::Tensor& parameter, std::int64_t index,
 }
 
 void AdamW::step_cpu(const std::vector<Entry>& entries, const Options& options) {
-  const ops::AdamWStep how = step_of(options, scale_of_next_step().read());
+  const ops::AdamWStep settings = step_of(options, scale_of_next_step().read());
   std::vector<at::Tensor> parameters, gradients, exp_avgs, exp_avg_sqs;
   std::vector<std::int64_t> steps, seeds;
   for (const Entry& entry : entries) {
     entry.state->step(entry.state->step() + 1);
     if (entry.gradient.is_sparse()) {
-      step_rows(entry, how);
+      step_rows(entry, settings);
       continue;
     }
     // A dense gradient reaches every row.
@@ -292,10 +292,10 @@ void AdamW::step_cpu(const std::vector<Entry>& entries, const Options& options) 
     steps.push_back(entry.state->step());
     seeds.push_back(entry.seed);
   }
-  ops::adamw(parameters, gradients, exp_avgs, exp_avg_sqs, steps, seeds, how);
+  ops::adamw(parameters, gradients, exp_avgs, exp_avg_sqs, steps, seeds, settings);
 }
 
-void AdamW::step_rows(const Entry& entry, const ops::AdamWStep& how) {
+void AdamW::step_rows(const Entry& entry, const ops::AdamWStep& settings) {
   const State& state = *entry.state;
   auto& touched = touched_[entry.parameter.unsafeGetTensorImpl()];
   if (!touched) touched = std::make_unique<TouchedRows>();
@@ -304,7 +304,7 @@ void AdamW::step_rows(const Entry& entry, const ops::AdamWStep& how) {
   const at::Tensor gradient = coalesced(entry.gradient);
   ops::adamw_rows(entry.values, gradient.indices().contiguous(), gradient.values().contiguous(),
                   state.exp_avg(), state.exp_avg_sq(), touched->blocks, state.step(), entry.seed,
-                  how);
+                  settings);
   touched->remember(state);
 }
 

@@ -40,12 +40,12 @@ void AdamW8bit::update(const AdamW8bitOptions& options, const Entries& entries) 
       std::any_of(entries.parameters.begin(), entries.parameters.end(),
                   [](const at::Tensor& each) { return each.device().is_cpu(); });
   // Steps on a device take the factor from there, because reading it would wait for the device.
-  const ops::AdamWStep how = {.learning_rate = options.lr(),
-                              .beta1 = beta1,
-                              .beta2 = beta2,
-                              .epsilon = options.eps(),
-                              .weight_decay = options.weight_decay(),
-                              .gradient_scale = has_cpu_parameters ? scale.read() : 1};
+  const ops::AdamWStep settings = {.learning_rate = options.lr(),
+                                   .beta1 = beta1,
+                                   .beta2 = beta2,
+                                   .epsilon = options.eps(),
+                                   .weight_decay = options.weight_decay(),
+                                   .gradient_scale = has_cpu_parameters ? scale.read() : 1};
   MomentsOnDevice on_device;
   std::vector<MomentEntry> moment_entries;
   std::vector<at::Tensor> parameters, gradients;
@@ -67,10 +67,11 @@ void AdamW8bit::update(const AdamW8bitOptions& options, const Entries& entries) 
     const ParamState& state = *entries.states[i];
     const ops::Moments &mean = mean_of[i], &square = square_of[i];
     if (!entry.parameter.device().is_cpu()) {
-      on_device.adamw(entry, mean, square, state.step, how, scale);
+      on_device.adamw(entry, mean, square, state.step, settings, scale);
     } else if (entry.has_rows()) {
       ops::adamw_moments_rows(entry.values, entry.gradient.indices()[0].contiguous(),
-                              entry.gradient.values().contiguous(), mean, square, state.step, how);
+                              entry.gradient.values().contiguous(), mean, square, state.step,
+                              settings);
     } else {
       parameters.push_back(entry.values);
       gradients.push_back(entry.gradient);
@@ -79,7 +80,7 @@ void AdamW8bit::update(const AdamW8bitOptions& options, const Entries& entries) 
       steps.push_back(state.step);
     }
   }
-  ops::adamw_moments(parameters, gradients, means, squares, steps, how);
+  ops::adamw_moments(parameters, gradients, means, squares, steps, settings);
   for (const MomentEntry& entry : moment_entries) entry.write_back();
 }
 

@@ -25,10 +25,10 @@ void Lion8bit::check_parameter(const at::Tensor& parameter) const {
 
 void Lion8bit::update(const Lion8bitOptions& options, const Entries& entries) {
   const auto [beta1, beta2] = options.betas();
-  const ops::LionStep how = {.learning_rate = options.lr(),
-                             .beta1 = beta1,
-                             .beta2 = beta2,
-                             .weight_decay = options.weight_decay()};
+  const ops::LionStep settings = {.learning_rate = options.lr(),
+                                  .beta1 = beta1,
+                                  .beta2 = beta2,
+                                  .weight_decay = options.weight_decay()};
   MomentsOnDevice on_device;
   std::vector<MomentEntry> moment_entries;
   std::vector<at::Tensor> parameters, gradients;
@@ -46,17 +46,17 @@ void Lion8bit::update(const Lion8bitOptions& options, const Entries& entries) {
     const MomentEntry& entry = moment_entries[i];
     const ops::Moments& momentum = momentum_of[i];
     if (!entry.parameter.device().is_cpu()) {
-      on_device.lion(entry, momentum, how);
+      on_device.lion(entry, momentum, settings);
     } else if (entry.has_rows()) {
       ops::lion_moments_rows(entry.values, entry.gradient.indices()[0].contiguous(),
-                             entry.gradient.values().contiguous(), momentum, how);
+                             entry.gradient.values().contiguous(), momentum, settings);
     } else {
       parameters.push_back(entry.values);
       gradients.push_back(entry.gradient);
       momenta.add(momentum);
     }
   }
-  ops::lion_moments(parameters, gradients, momenta, how);
+  ops::lion_moments(parameters, gradients, momenta, settings);
   for (const MomentEntry& entry : moment_entries) entry.write_back();
 }
 

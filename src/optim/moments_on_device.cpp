@@ -96,35 +96,36 @@ void MomentsOnDevice::encode(const ops::Moments& moment, std::int64_t first,
 
 void MomentsOnDevice::adamw(const MomentEntry& entry, const ops::Moments& exp_avg,
                             const ops::Moments& exp_avg_sq, std::int64_t step,
-                            const ops::AdamWStep& how, const GradientScale& scale) {
+                            const ops::AdamWStep& settings, const GradientScale& scale) {
   const auto steps = static_cast<double>(step);
-  const double correction1 = 1 - std::pow(how.beta1, steps),
-               correction2 = 1 - std::pow(how.beta2, steps);
+  const double correction1 = 1 - std::pow(settings.beta1, steps),
+               correction2 = 1 - std::pow(settings.beta2, steps);
   for_each_chunk(entry.values.numel(), [&](std::int64_t first, std::int64_t count) {
     const at::Tensor parameter = chunk_of(entry.values, first, count);
     const at::Tensor gradient = scaled(chunk_of(entry.gradient, first, count), scale);
     const at::Tensor mean = decode(exp_avg, first, count, true),
                      square = decode(exp_avg_sq, first, count, false);
-    mean.mul_(how.beta1).add_(gradient, 1 - how.beta1);
-    square.mul_(how.beta2).addcmul_(gradient, gradient, 1 - how.beta2);
-    at::Tensor update = square.sqrt().div_(std::sqrt(correction2)).add_(how.epsilon);
+    mean.mul_(settings.beta1).add_(gradient, 1 - settings.beta1);
+    square.mul_(settings.beta2).addcmul_(gradient, gradient, 1 - settings.beta2);
+    at::Tensor update = square.sqrt().div_(std::sqrt(correction2)).add_(settings.epsilon);
     at::div_out(update, mean, update);
-    step_parameter(parameter, 1 - how.learning_rate * how.weight_decay, update,
-                   -how.learning_rate / correction1);
+    step_parameter(parameter, 1 - settings.learning_rate * settings.weight_decay, update,
+                   -settings.learning_rate / correction1);
     encode(exp_avg, first, mean, true);
     encode(exp_avg_sq, first, square, false);
   });
 }
 
 void MomentsOnDevice::lion(const MomentEntry& entry, const ops::Moments& exp_avg,
-                           const ops::LionStep& how) {
+                           const ops::LionStep& settings) {
   for_each_chunk(entry.values.numel(), [&](std::int64_t first, std::int64_t count) {
     const at::Tensor parameter = chunk_of(entry.values, first, count);
     const at::Tensor gradient = chunk_of(entry.gradient, first, count).to(at::kFloat);
     const at::Tensor mean = decode(exp_avg, first, count, true);
-    const at::Tensor update = mean.mul(how.beta1).add_(gradient, 1 - how.beta1).sign_();
-    step_parameter(parameter, 1 - how.learning_rate * how.weight_decay, update, -how.learning_rate);
-    mean.mul_(how.beta2).add_(gradient, 1 - how.beta2);
+    const at::Tensor update = mean.mul(settings.beta1).add_(gradient, 1 - settings.beta1).sign_();
+    step_parameter(parameter, 1 - settings.learning_rate * settings.weight_decay, update,
+                   -settings.learning_rate);
+    mean.mul_(settings.beta2).add_(gradient, 1 - settings.beta2);
     encode(exp_avg, first, mean, true);
   });
 }

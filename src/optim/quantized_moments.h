@@ -55,8 +55,8 @@ class MomentsOnDevice {
  public:
   // Multiplies the gradient by `scale` instead of the factor in `how`.
   void adamw(const MomentEntry& entry, const ops::Moments& exp_avg, const ops::Moments& exp_avg_sq,
-             std::int64_t step, const ops::AdamWStep& how, const GradientScale& scale);
-  void lion(const MomentEntry& entry, const ops::Moments& exp_avg, const ops::LionStep& how);
+             std::int64_t step, const ops::AdamWStep& settings, const GradientScale& scale);
+  void lion(const MomentEntry& entry, const ops::Moments& exp_avg, const ops::LionStep& settings);
 
  private:
   // The map of a codebook on the device of the parameters.

@@ -25,13 +25,13 @@ std::optional<double> number_in(const Value& value) {
 }
 
 std::string range(const Limits& limits) {
-  const bool low = limits.least.has_value(), high = limits.most.has_value();
+  const bool low = limits.minimum.has_value(), high = limits.maximum.has_value();
   if (low && high) {
-    return (limits.above ? " in (" : " in [") + str(*limits.least) + ", " + str(*limits.most) +
+    return (limits.above ? " in (" : " in [") + str(*limits.minimum) + ", " + str(*limits.maximum) +
            (limits.below ? ")" : "]");
   }
-  if (low) return (limits.above ? " above " : " of at least ") + str(*limits.least);
-  if (high) return (limits.below ? " below " : " of at most ") + str(*limits.most);
+  if (low) return (limits.above ? " above " : " of at least ") + str(*limits.minimum);
+  if (high) return (limits.below ? " below " : " of at most ") + str(*limits.maximum);
   return "";
 }
 
@@ -57,9 +57,9 @@ bool Option::is_in_limits() const {
   }
   const auto number = number_in(value);
   if (!number) return true;
-  if (limits.least && !(limits.above ? *number > *limits.least : *number >= *limits.least))
+  if (limits.minimum && !(limits.above ? *number > *limits.minimum : *number >= *limits.minimum))
     return false;
-  if (limits.most && !(limits.below ? *number < *limits.most : *number <= *limits.most))
+  if (limits.maximum && !(limits.below ? *number < *limits.maximum : *number <= *limits.maximum))
     return false;
   return std::isfinite(*number);
 }
@@ -88,7 +88,7 @@ std::string Option::expected() const {
 }
 
 Option& Option::at_least(double value) {
-  limits.least = value;
+  limits.minimum = value;
   return *this;
 }
 
@@ -98,7 +98,7 @@ Option& Option::above(double value) {
 }
 
 Option& Option::at_most(double value) {
-  limits.most = value;
+  limits.maximum = value;
   return *this;
 }
 

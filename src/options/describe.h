@@ -56,9 +56,9 @@ enum class Kind { boolean, integer, number, text, choice, list, kwargs };
 
 // The range of a number.
 struct Limits {
-  std::optional<double> least;  // Inclusive unless `above` is set.
+  std::optional<double> minimum;  // Inclusive unless `above` is set.
   bool above = false;
-  std::optional<double> most;  // Inclusive unless `below` is set.
+  std::optional<double> maximum;  // Inclusive unless `below` is set.
   bool below = false;
 };
 
@@ -267,14 +267,14 @@ class Describer {
  private:
   template <class T>
   Option& add_without_field(std::string name, T default_value, Status status, std::string reason) {
-    auto held = std::make_shared<T>(std::move(default_value));
+    auto stored = std::make_shared<T>(std::move(default_value));
     Option option = detail::option_for<T>(std::move(name), group_, "");
     option.has_field = false;
     option.status = status;
     option.reason = std::move(reason);
-    option.default_value = detail::value_of(*held);
-    option.set = [held](const Value& value) { return detail::assign(*held, value); };
-    option.get = [held] { return detail::value_of(*held); };
+    option.default_value = detail::value_of(*stored);
+    option.set = [stored](const Value& value) { return detail::assign(*stored, value); };
+    option.get = [stored] { return detail::value_of(*stored); };
     return table_.options().emplace_back(std::move(option));
   }
 

@@ -141,7 +141,7 @@ std::string of_status(const OptionTable& table, Status status, const std::string
 std::string takes(const KwargRule& rule) {
   if (rule.is_text) return "text";
   if (!rule.choices.empty()) return join(rule.choices, ", ");
-  const std::string range = str(rule.above ? " > " : " ≥ ", rule.least);
+  const std::string range = str(rule.above ? " > " : " ≥ ", rule.minimum);
   const std::string limit = rule.below ? ", < " + str(*rule.below) : "";
   return (rule.whole ? "whole number" : "number") + range + limit;
 }

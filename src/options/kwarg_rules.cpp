@@ -63,10 +63,10 @@ std::vector<std::string> keys_of(const std::vector<KwargRule>& rules, std::strin
 std::string expected_by(const KwargRule& rule) {
   if (!rule.choices.empty()) return "one of " + join(rule.choices, ", ");
   if (rule.below) {
-    return str("a number in ", rule.above ? '(' : '[', rule.least, ", ", *rule.below, ')');
+    return str("a number in ", rule.above ? '(' : '[', rule.minimum, ", ", *rule.below, ')');
   }
-  if (rule.above) return "a number above " + str(rule.least);
-  return (rule.whole ? "a whole number of at least " : "a number of at least ") + str(rule.least);
+  if (rule.above) return "a number above " + str(rule.minimum);
+  return (rule.whole ? "a whole number of at least " : "a number of at least ") + str(rule.minimum);
 }
 
 bool allowed(const KwargRule& rule, const KwargValue& value) {
@@ -75,8 +75,8 @@ bool allowed(const KwargRule& rule, const KwargValue& value) {
     return std::find(rule.choices.begin(), rule.choices.end(), lower(value.text())) !=
            rule.choices.end();
   }
-  if (!value.is_number() || value.number() < rule.least) return false;
-  if (rule.above && value.number() == rule.least) return false;
+  if (!value.is_number() || value.number() < rule.minimum) return false;
+  if (rule.above && value.number() == rule.minimum) return false;
   if (rule.below && value.number() >= *rule.below) return false;
   return !rule.whole || value.number() == std::floor(value.number());
 }

@@ -24,7 +24,7 @@ struct KwargRule {
   std::string_view name;
   std::string_view default_text;  // "required", or the value that applies without the key
   std::string_view help;
-  double least = 0;                    // a number's lower limit, inclusive
+  double minimum = 0;                  // a number's lower limit, inclusive
   bool whole = false;                  // the number must be whole
   std::vector<std::string> choices{};  // if not empty, the value is one of these and not a number
   std::optional<double> below{};       // a number's upper limit, exclusive

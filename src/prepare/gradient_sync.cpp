@@ -41,9 +41,9 @@ void GradientSync::sync_buffers(const torch::nn::Module* module) {
 }
 
 Synchronization GradientSync::set_synchronization(const torch::nn::Module* module,
-                                                  Synchronization how) {
+                                                  Synchronization synchronization) {
   for (const auto& model : models_) {
-    if (model->module() == module) return std::exchange(model->synchronization, how);
+    if (model->module() == module) return std::exchange(model->synchronization, synchronization);
   }
   return Synchronization::at_window_end;
 }

@@ -46,7 +46,8 @@ class GradientSync {
   // collective only in that case.
   void sync_buffers(const torch::nn::Module* module);
   // Sets when the gradients of the model are exchanged. Returns the previous value.
-  Synchronization set_synchronization(const torch::nn::Module* module, Synchronization how);
+  Synchronization set_synchronization(const torch::nn::Module* module,
+                                      Synchronization synchronization);
   // Replaces the weights of the model by their mean over the processes. A collective.
   void average(const torch::nn::Module* module);
 

@@ -78,10 +78,10 @@ std::int64_t MessageExchange::announced_models() const {
 }
 
 std::int64_t Join::last_rank() const {
-  const auto most = std::max_element(
+  const auto maximum = std::max_element(
       messages_.begin(), messages_.end(),
       [](const JoinMessage& a, const JoinMessage& b) { return a.calls < b.calls; });
-  return most - messages_.begin();
+  return maximum - messages_.begin();
 }
 
 bool Join::was_uneven() const {

@@ -39,10 +39,11 @@ ProfileScope::~ProfileScope() {
 }
 
 SynchronizationScope::SynchronizationScope(std::shared_ptr<AcceleratorState> state,
-                                           const torch::nn::Module* model, Synchronization how)
+                                           const torch::nn::Module* model,
+                                           Synchronization synchronization)
     : state_(std::move(state)),
       model_(model),
-      before_(state_->gradients.set_synchronization(model, how)) {}
+      before_(state_->gradients.set_synchronization(model, synchronization)) {}
 
 SynchronizationScope::~SynchronizationScope() {
   state_->gradients.set_synchronization(model_, before_);

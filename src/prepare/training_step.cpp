@@ -139,12 +139,12 @@ class TrainingStep::Impl {
   }
 
   void check(const std::vector<AnyBatch>& micro_batches) const {
-    const std::int64_t most = state_->accumulation_steps();
-    if (micro_batches.empty() || std::ssize(micro_batches) > most) {
+    const std::int64_t maximum = state_->accumulation_steps();
+    if (micro_batches.empty() || std::ssize(micro_batches) > maximum) {
       throw UsageError("prepare.accumulation-steps",
                        {.what = "a training step",
                         .got = str(micro_batches.size(), " micro-batches"),
-                        .expected = str("1 to ", most, ", the gradient_accumulation_steps")});
+                        .expected = str("1 to ", maximum, ", the gradient_accumulation_steps")});
     }
     state_->accumulation.check_not_inside();
     if (state_->accumulation.holds_gradients_of(parameters_)) {

@@ -20,10 +20,10 @@ std::int64_t count_of_trials(const SearchSpace& space, const SearchOptions& opti
   return std::min(options.n_trials.value_or(size), size);
 }
 
-void check_at_least(const std::string& name, std::int64_t value, std::int64_t least) {
-  if (value >= least) return;
+void check_at_least(const std::string& name, std::int64_t value, std::int64_t minimum) {
+  if (value >= minimum) return;
   throw ConfigError("search.options",
-                    {.what = name, .got = str(value), .expected = str(least, " or more")});
+                    {.what = name, .got = str(value), .expected = str(minimum, " or more")});
 }
 
 void check_search_options(const SearchSpace& space, const SearchOptions& options) {

@@ -13,9 +13,9 @@ namespace {
 // Formats a value for a message; long values are shortened.
 std::string shortened_json(const Json& value) {
   if (value.is_array() || value.is_object()) return str(value.type_name(), " of ", value.size());
-  constexpr std::size_t most = 60;
+  constexpr std::size_t max_size = 60;
   std::string text = value.dump(-1, ' ', true);
-  if (text.size() > most) text = text.substr(0, most) + "...";
+  if (text.size() > max_size) text = text.substr(0, max_size) + "...";
   return text;
 }
 

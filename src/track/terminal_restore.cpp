@@ -135,8 +135,8 @@ void restore_terminal() noexcept {
 
 bool is_terminal_in_use() { return state.in_use; }
 
-std::vector<std::string> captured_lines(std::size_t most) {
-  if (!state.in_use || most == 0) return {};
+std::vector<std::string> captured_lines(std::size_t max_lines) {
+  if (!state.in_use || max_lines == 0) return {};
   const off_t size = lseek(state.captured_output, 0, SEEK_END),
               from = std::max<off_t>(0, size - kMaxReadBytes);
   std::string bytes(static_cast<std::size_t>(std::max<off_t>(0, size - from)), '\0');
@@ -148,8 +148,8 @@ std::vector<std::string> captured_lines(std::size_t most) {
     for (const char c : line) shown += static_cast<unsigned char>(c) < 0x20 || c == 0x7F ? ' ' : c;
     if (!trim(shown).empty()) lines.push_back(repair_utf8(shown));
   }
-  if (lines.size() > most)
-    lines.erase(lines.begin(), lines.end() - static_cast<std::ptrdiff_t>(most));
+  if (lines.size() > max_lines)
+    lines.erase(lines.begin(), lines.end() - static_cast<std::ptrdiff_t>(max_lines));
   return lines;
 }
 

@@ -56,7 +56,7 @@ HASTEN_INTERNAL_API void restore_terminal() noexcept;
 HASTEN_INTERNAL_API bool is_terminal_in_use();
 
 // Returns the last lines that were printed since use_terminal(), without control characters.
-HASTEN_INTERNAL_API std::vector<std::string> captured_lines(std::size_t most);
+HASTEN_INTERNAL_API std::vector<std::string> captured_lines(std::size_t max_lines);
 
 // Blocks restore_terminal() while something is drawn, for a tenth of a second at most. It is false
 // if the use has ended.

@@ -48,7 +48,7 @@ bool is_safetensors(const std::string& file) { return ends_with(lower(file), ".s
 
 // The whole numbers that fit into a type of tensors.
 struct WholeNumbers {
-  std::int64_t least, most;
+  std::int64_t minimum, maximum;
 };
 
 // Returns those that a double also represents exactly, because JSON arrays are read as doubles.
@@ -81,11 +81,12 @@ void check_fits(const TextTable& table, const std::string& column, std::size_t r
                 at::ScalarType type) {
   const auto fitting = whole_numbers_of(type);
   if (!fitting) return;
-  const bool fits = number == std::trunc(number) && number >= static_cast<double>(fitting->least) &&
-                    number <= static_cast<double>(fitting->most);
+  const bool fits = number == std::trunc(number) &&
+                    number >= static_cast<double>(fitting->minimum) &&
+                    number <= static_cast<double>(fitting->maximum);
   if (fits) return;
   fail_field(table, column, row, str(number),
-             str("a whole number from ", fitting->least, " to ", fitting->most,
+             str("a whole number from ", fitting->minimum, " to ", fitting->maximum,
                  ", because the input is ", c10::toString(type)));
 }
 

@@ -335,8 +335,8 @@ std::string Column::copy(const ArrowCell& cell, std::int64_t* to) const {
   if (values.type_id() == Type::UINT64) {
     const std::uint64_t* from =
         static_cast<const arrow::UInt64Array&>(values).raw_values() + cell.first;
-    constexpr auto most = static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max());
-    if (std::any_of(from, from + cell.count, [](std::uint64_t value) { return value > most; }))
+    constexpr auto maximum = static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max());
+    if (std::any_of(from, from + cell.count, [](std::uint64_t value) { return value > maximum; }))
       return "an integer above 9223372036854775807";
   }
   return copy_integers(values, cell, to);

@@ -60,12 +60,12 @@ std::uint64_t min_file_size(const Png& png) {
 
 bool prepare(Png& png) {
   const int color = png_get_color_type(png.reader, png.info);
-  const std::uint64_t least = min_file_size(png);
+  const std::uint64_t minimum = min_file_size(png);
   set_conversions(png);
   const bool is_gray = color == PNG_COLOR_TYPE_GRAY || color == PNG_COLOR_TYPE_GRAY_ALPHA;
   return accept_sizes(*png.image, png_get_image_width(png.reader, png.info),
                       png_get_image_height(png.reader, png.info), is_gray ? 1 : 3, png.max_pixels,
-                      least, png.bytes.size());
+                      minimum, png.bytes.size());
 }
 
 void read(Png& png) {

@@ -27,19 +27,19 @@ class MessageComparison : public NumberComparison {
 
   bool is_same_on_all_ranks(std::uint64_t number) override {
     const int size = backend_->getSize(), rank = backend_->getRank();
-    auto least = static_cast<std::int64_t>(number), greatest = least;
+    auto minimum = static_cast<std::int64_t>(number), maximum = minimum;
     for (int distance = 1; distance < size; distance *= 2) {
-      std::vector<at::Tensor> sent = {at::tensor({least, greatest}, at::kLong)},
+      std::vector<at::Tensor> sent = {at::tensor({minimum, maximum}, at::kLong)},
                               received = {at::empty({2}, at::kLong)};
       const auto receive_work = backend_->recv(received, (rank + size - distance) % size, distance);
       const auto send_work = backend_->send(sent, (rank + distance) % size, distance);
       receive_work->wait();
       send_work->wait();
       const auto* const other = received[0].const_data_ptr<std::int64_t>();
-      least = std::min(least, other[0]);
-      greatest = std::max(greatest, other[1]);
+      minimum = std::min(minimum, other[0]);
+      maximum = std::max(maximum, other[1]);
     }
-    return least == greatest;
+    return minimum == maximum;
   }
 
  private:

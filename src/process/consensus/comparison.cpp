@@ -80,13 +80,13 @@ Disagreement find_disagreement(const std::vector<std::optional<std::string>>& te
     if (texts[rank]) by_text[*texts[rank]].push_back(static_cast<std::int64_t>(rank));
   }
   if (by_text.empty()) return {};
-  const auto most =
+  const auto majority =
       std::max_element(by_text.begin(), by_text.end(), [](const auto& one, const auto& other) {
         return std::pair(one.second.size(), -one.second.front()) <
                std::pair(other.second.size(), -other.second.front());
       });
-  Disagreement disagreement{.majority_ranks = most->second, .majority_text = most->first};
-  by_text.erase(most);
+  Disagreement disagreement{.majority_ranks = majority->second, .majority_text = majority->first};
+  by_text.erase(majority);
   for (const auto& [text, ranks] : by_text)
     disagreement.different_ranks.insert(disagreement.different_ranks.end(), ranks.begin(),
                                         ranks.end());

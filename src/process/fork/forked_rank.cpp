@@ -166,13 +166,13 @@ bool ForkedRank::failed_because_of_another() const {
 RankError ForkedRank::error(std::int64_t rank) const {
   const int status = status_.value_or(0);
   const bool signalled = WIFSIGNALED(status);
-  const std::string how = signalled       ? "killed by " + signal_text(WTERMSIG(status))
-                          : text_.empty() ? str("ended with code ", WEXITSTATUS(status))
-                                          : text_;
-  return RankError(
-      rank,
-      {.what = str("process ", rank, " (pid ", process_->number(), ") has failed"), .got = how},
-      exit_code_of(status));
+  const std::string end_text = signalled       ? "killed by " + signal_text(WTERMSIG(status))
+                               : text_.empty() ? str("ended with code ", WEXITSTATUS(status))
+                                               : text_;
+  return RankError(rank,
+                   {.what = str("process ", rank, " (pid ", process_->number(), ") has failed"),
+                    .got = end_text},
+                   exit_code_of(status));
 }
 
 }  // namespace hasten

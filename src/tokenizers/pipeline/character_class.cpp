@@ -8,17 +8,17 @@
 namespace hasten::tokenizers {
 namespace {
 
-char32_t read_hexadecimal(PatternCursor& cursor, int least, int most) {
+char32_t read_hexadecimal(PatternCursor& cursor, int min_digits, int max_digits) {
   std::uint64_t value = 0;
   int digits = 0;
-  for (; digits < most && !cursor.is_done(); ++digits) {
+  for (; digits < max_digits && !cursor.is_done(); ++digits) {
     const auto c = static_cast<unsigned char>(cursor.rest().front());
     const bool letter = lower_letter(c) >= 'a' && lower_letter(c) <= 'f';
     if (!is_digit(c) && !letter) break;
     value = value * 16 + static_cast<std::uint64_t>(letter ? lower_letter(c) - 'a' + 10 : c - '0');
     cursor.skip(1);
   }
-  if (digits < least || value > CodeSet::kLast || (value >= 0xD800 && value < 0xE000))
+  if (digits < min_digits || value > CodeSet::kLast || (value >= 0xD800 && value < 0xE000))
     cursor.throw_bad("a code point that does not exist", "");
   return static_cast<char32_t>(value);
 }

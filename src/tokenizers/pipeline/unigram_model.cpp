@@ -27,16 +27,16 @@ class Unigram : public WordModel {
       last[tokens[i].first] = static_cast<std::int32_t>(i);
     std::vector<std::pair<std::string, std::int32_t>> rows;
     std::vector<std::string> keys;
-    double least = std::numeric_limits<double>::infinity();
+    double minimum = std::numeric_limits<double>::infinity();
     for (std::size_t i = 0; i < tokens.size(); ++i) {
-      least = std::min(least, tokens[i].second);
+      minimum = std::min(minimum, tokens[i].second);
       if (last[tokens[i].first] != static_cast<std::int32_t>(i)) continue;
       rows.emplace_back(tokens[i].first, static_cast<std::int32_t>(i));
       keys.push_back(tokens[i].first);
       ids_.push_back(static_cast<std::int32_t>(i));
       scores_.push_back(tokens[i].second);
     }
-    unknown_score_ = least - kUnknownPenalty;
+    unknown_score_ = minimum - kUnknownPenalty;
     vocabulary_ = TokenTable(rows);
     trie_ = Trie(keys);
     if (byte_fallback) byte_ids_ = byte_tokens(vocabulary_);

@@ -125,8 +125,8 @@ void with_register_rows(NumberType type, Index columns, Index threads,
                         std::initializer_list<const void*> tensors,
                         std::initializer_list<const void*> floats, Body body) {
   with_type(type, [&]<class T>(T*) {
-    const auto fits = [&](int pack, int packs, Index most) {
-      return columns <= most * pack * packs;
+    const auto fits = [&](int pack, int packs, Index max_threads) {
+      return columns <= max_threads * pack * packs;
     };
     if (are_pack_aligned(4, sizeof(T), columns, tensors) &&
         are_pack_aligned(4, sizeof(float), columns, floats)) {

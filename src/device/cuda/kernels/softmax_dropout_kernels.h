@@ -82,14 +82,14 @@ struct SoftmaxDropoutKernel {
   HASTEN_GPU_CODE void operator()(const Block& block) const {
     const Place place(block, call.scores.keys);
     for_rows(block, call.rows, [&](Index row) {
-      const RegisterScores<T, kPack, kPacks> held(call.scores, place, row);
+      const RegisterScores<T, kPack, kPacks> register_scores(call.scores, place, row);
       float top = -kInfinity;
-      for (const auto& pack : held.values)
+      for (const auto& pack : register_scores.values)
         for (const float each : pack) top = each > top ? each : top;
       top = block.maximum(top);
       const float base = top == -kInfinity ? 0.0f : top;
       float sum[1] = {};
-      for (const auto& pack : held.values)
+      for (const auto& pack : register_scores.values)
         for (const float each : pack) sum[0] += exponential(each - base);
       block.sum(sum);
       const float log_sum = sum[0] > 0 ? base + logf(sum[0]) : kInfinity;
@@ -97,7 +97,7 @@ struct SoftmaxDropoutKernel {
       place.for_factors(call.decisions, row, [&](int p, const float(&factors)[kPack]) {
         float out[kPack];
         for (int i = 0; i < kPack; ++i)
-          out[i] = exponential(held.values[p][i] - log_sum) * factors[i];
+          out[i] = exponential(register_scores.values[p][i] - log_sum) * factors[i];
         write_pack(call.out + row * call.scores.keys + place.column(p), rounded<T>(out));
       });
     });
@@ -119,14 +119,14 @@ struct SoftmaxDropoutBackwardKernel {
       Pack<T, kPack> in[kPacks];
       for (int p = 0; p < kPacks; ++p)
         if (place.has(p)) in[p] = read_pack<kPack>(call.gradient + start + place.column(p));
-      RegisterScores<T, kPack, kPacks> held(call.scores, place, row);
+      RegisterScores<T, kPack, kPacks> register_scores(call.scores, place, row);
       const float log_sum = call.log_sum[row];
       float gradients[kPacks][kPack], dot[1] = {};
       place.for_factors(call.decisions, row, [&](int p, const float(&factors)[kPack]) {
         for (int i = 0; i < kPack; ++i) {
-          held.values[p][i] = exponential(held.values[p][i] - log_sum);
+          register_scores.values[p][i] = exponential(register_scores.values[p][i] - log_sum);
           gradients[p][i] = load(in[p].values[i]) * factors[i];
-          dot[0] += held.values[p][i] * gradients[p][i];
+          dot[0] += register_scores.values[p][i] * gradients[p][i];
         }
       });
       block.sum(dot);
@@ -134,7 +134,7 @@ struct SoftmaxDropoutBackwardKernel {
         if (!place.has(p)) continue;
         float out[kPack];
         for (int i = 0; i < kPack; ++i)
-          out[i] = held.values[p][i] * (gradients[p][i] - dot[0]) * call.scores.scale;
+          out[i] = register_scores.values[p][i] * (gradients[p][i] - dot[0]) * call.scores.scale;
         write_pack(call.of_products + start + place.column(p), rounded<T>(out));
       }
     });

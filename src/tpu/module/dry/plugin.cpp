@@ -112,11 +112,11 @@ Json json_of(const MemoryUsage& usage) {
 
 // Returns the device with the highest peak.
 const PJRT_Device& device_with_highest_peak(const PJRT_Client& client) {
-  const PJRT_Device* most = client.devices.front();
+  const PJRT_Device* largest = client.devices.front();
   for (const PJRT_Device* const each : client.devices)
-    if (each->device_memory_tracker.peak().total() > most->device_memory_tracker.peak().total())
-      most = each;
-  return *most;
+    if (each->device_memory_tracker.peak().total() > largest->device_memory_tracker.peak().total())
+      largest = each;
+  return *largest;
 }
 
 Json report() {
