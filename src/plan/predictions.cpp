@@ -5,7 +5,6 @@
 
 #include "anatomy/comparison_text.h"
 #include "hasten/base/error.h"
-#include "plan/tpu_step.h"
 
 namespace hasten {
 namespace {
@@ -27,8 +26,7 @@ const StepCost& StepPredictions::get(const TechniqueSet& techniques, const StepB
 }
 
 StepCost StepPredictions::predict(const TechniqueSet& techniques, const StepBatch& batch) {
-  // For a TPU, the compiler runs once for the whole step.
-  if (batch.accumulation <= 3 || is_for_tpu(options_.step)) return run(techniques, batch);
+  if (batch.accumulation <= 3 || !model_->adds_equal_micro_batches()) return run(techniques, batch);
   // Each further micro-batch adds the same memory and time as the third one.
   const StepBatch three_batches{.rows = batch.rows, .accumulation = 3},
       two_batches{.rows = batch.rows, .accumulation = 2};
@@ -51,10 +49,9 @@ StepCost StepPredictions::run(const TechniqueSet& techniques, const StepBatch& b
       return options_.predictor(settings_of(techniques), batch.rows, batch.accumulation);
     EstimateOptions step = step_with(techniques, batch);
     step.dry = true;
-    if (!is_for_tpu(step)) return time_.predict(step);
-    const TpuStep on_tpu = predict_on_tpu(step);
-    if (on_tpu.rejection_reason.empty()) return {.bytes = on_tpu.bytes};
-    rejection_reasons_[{techniques, batch}] = on_tpu.rejection_reason;
+    const StepPrediction found = model_->predict(step);
+    if (found.rejection_reason.empty()) return found.cost;
+    rejection_reasons_[{techniques, batch}] = found.rejection_reason;
     return {.bytes = kImpossible};
   } catch (const UsageError& error) {  // the model does not support a technique
     if (techniques.empty()) throw;

@@ -13,11 +13,12 @@
 #include <compare>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "plan/step_time_model.h"
+#include "plan/step_model.h"
 #include "plan/techniques.h"
 
 namespace hasten {
@@ -44,7 +45,8 @@ bool is_impossible(const StepCost& cost);
 
 class StepPredictions {
  public:
-  explicit StepPredictions(const PlanOptions& options) : options_(options), time_(options.budget) {}
+  explicit StepPredictions(const PlanOptions& options)
+      : options_(options), model_(make_step_model(options)) {}
 
   const StepCost& get(const TechniqueSet& techniques, const StepBatch& batch);
   // Returns true if the arguments allow the techniques with these batches.
@@ -63,7 +65,7 @@ class StepPredictions {
   EstimateOptions step_with(const TechniqueSet& techniques, const StepBatch& batch) const;
 
   const PlanOptions& options_;
-  StepTimeModel time_;
+  std::unique_ptr<StepModel> model_;
   std::map<Key, StepCost> known_;
   std::map<Key, std::string> rejection_reasons_;
   std::int64_t runs_ = 0;

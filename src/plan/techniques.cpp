@@ -5,18 +5,15 @@
 
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
-#include "hasten/machine/gpus.h"
-#include "hasten/prepare/detail/precision.h"
 #include "options/changed_arguments.h"
-#include "tpu/machine/tpus.h"
+#include "plan/step_model.h"
 
 namespace hasten {
 namespace {
 
 using Json = nlohmann::ordered_json;
 
-// The settings that are not training arguments.
-constexpr const char* kAttention = "attn_implementation";
+// A setting that is not a training argument.
 constexpr const char* kLength = "length";
 constexpr const char* kRecomputation = "activation_checkpointing";
 constexpr const char* kRecomputationOptions = "activation_checkpointing_kwargs";
@@ -31,39 +28,10 @@ bool contains(const std::vector<std::string>& names, const std::string& name) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
-bool sets(const Technique& technique, const std::string& name) {
-  return std::any_of(technique.sets.begin(), technique.sets.end(),
-                     [&](const auto& setting) { return setting.first == name; });
-}
-
-// True if the technique copies between the device and host memory.
-bool is_offloading(const Technique& technique) {
-  return sets(technique, "activation_offloading") || sets(technique, "offload_optimizer_states") ||
-         technique.name == "recompute_offload";
-}
-
 // True if the technique also changes a step that does not train.
 bool changes_forward_pass(const Technique& technique) {
   const std::string& group = technique.group;
   return group == "precision" || group == "weights" || group == "attention";
-}
-
-// True if the prediction for a TPU supports the technique.
-bool is_predicted_on_tpu(const Technique& technique) {
-  return technique.name == "bf16" || technique.name == "sgd";
-}
-
-// Returns the reason why 16-bit numbers make the step slower, by a factor of about 20, or an empty
-// text if they do not.
-std::string slowness_reason(const EstimateOptions& step, const Technique& technique) {
-  if (technique.group != "precision" && technique.group != "weights") return "";
-  const bool is_fp16 = technique.name == "fp16";
-  if (step.device == "cpu") {
-    const bool is_fast = is_fp16 ? fp16_is_fast(at::kCPU) : bf16_is_fast(at::kCPU);
-    return is_fast ? "" : "this CPU has no fast instructions for it";
-  }
-  const bool is_fast = is_fp16 || find_gpu(step.device).bf16_flops_per_second > 0;
-  return is_fast ? "" : str(step.device, " has no bfloat16");
 }
 
 // True if the arguments allow all of these techniques together.
@@ -200,7 +168,7 @@ const std::vector<Technique>& techniques() {
        "attention",
        Exactness::exact,
        "Attention is one kernel, which stores no probabilities.",
-       {{kAttention, "sdpa"}}},
+       {{kAttentionSetting, "sdpa"}}},
   };
   return all;
 }
@@ -213,6 +181,11 @@ const Technique& find_technique(const std::string& name) {
   }
   throw ConfigError("plan.unknown-technique",
                     {.what = "a technique of a plan", .got = name, .expected = join(names, ", ")});
+}
+
+bool has_setting(const Technique& technique, const std::string& name) {
+  return std::any_of(technique.sets.begin(), technique.sets.end(),
+                     [&](const auto& setting) { return setting.first == name; });
 }
 
 Technique recomputation_of(const std::vector<std::string>& layers) {
@@ -240,16 +213,14 @@ Technique without_technique(const Technique& technique) {
   without.name = "without " + technique.name;
   without.effect = "The step leaves this out: " + technique.effect;
   // The options of recomputation are refused if recomputation is off.
-  if (sets(technique, kRecomputation) && !sets(technique, kRecomputationOptions))
+  if (has_setting(technique, kRecomputation) && !has_setting(technique, kRecomputationOptions))
     without.sets.emplace_back(kRecomputationOptions, "");
   for (auto& [name, value] : without.sets) {
-    value = name == kAttention ? std::string(name_of(EstimateOptions{}.attn_implementation))
-                               : defaults.at(name).dump();
+    value = name == kAttentionSetting ? std::string(name_of(EstimateOptions{}.attn_implementation))
+                                      : defaults.at(name).dump();
   }
   return without;
 }
-
-bool is_for_tpu(const EstimateOptions& step) { return starts_with(step.device, kTpuDevice); }
 
 PlanSettings settings_of(const TechniqueSet& set) {
   PlanSettings all;
@@ -260,7 +231,7 @@ PlanSettings settings_of(const TechniqueSet& set) {
 std::string argument_changes(const PlanSettings& settings) {
   Json changes = Json::object();
   for (const auto& [name, value] : settings) {
-    if (name == kAttention || name == kLength) continue;
+    if (name == kAttentionSetting || name == kLength) continue;
     changes[name] = json_value(value);
     // The options of one optimizer do not apply to another.
     if (name == "optim") changes["optim_args"] = nullptr;
@@ -270,7 +241,7 @@ std::string argument_changes(const PlanSettings& settings) {
 
 EstimateOptions with_settings(EstimateOptions options, const PlanSettings& settings) {
   for (const auto& [name, value] : settings) {
-    if (name == kAttention)
+    if (name == kAttentionSetting)
       options.attn_implementation = from_name<AttentionImplementation>(value).value();
     if (name == kLength) options.length = std::stoll(value);
   }
@@ -304,15 +275,7 @@ Exactness exactness_of(const EstimateOptions& step, const Technique& technique) 
 std::string exclusion_reason(const PlanOptions& options, const Technique& technique) {
   if (options.step.mode != EstimateMode::training && !changes_forward_pass(technique))
     return "it affects only training";
-  if (is_for_tpu(options.step))
-    return is_predicted_on_tpu(technique) ? "" : "hasten does not predict it for a TPU";
-  if (is_offloading(technique)) {
-    if (options.step.device == "cpu")
-      return "on the CPU everything is in the host's memory already";
-    if (options.predictor) return "the time of its copies is not known for a program";
-  }
-  if (options.predictor && sets(technique, kAttention)) return "a program chooses it by itself";
-  return slowness_reason(options.step, technique);
+  return make_step_model(options)->exclusion_reason(options, technique);
 }
 
 std::vector<TechniqueSet> combinations(const PlanOptions& options) {

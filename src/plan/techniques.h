@@ -15,6 +15,9 @@
 
 namespace hasten {
 
+// The setting of a technique that is not a training argument but the implementation of attention.
+inline constexpr const char* kAttentionSetting = "attn_implementation";
+
 struct Technique {
   std::string name, group;
   Exactness exactness = Exactness::exact;
@@ -36,8 +39,8 @@ Technique recomputation_of(const std::vector<std::string>& layers);
 Technique rows_of_length(std::int64_t length);
 // Returns a technique that resets the settings of `technique` to their defaults.
 Technique without_technique(const Technique& technique);
-// True if the step is made for a TPU.
-bool is_for_tpu(const EstimateOptions& step);
+// True if the technique changes this setting.
+bool has_setting(const Technique& technique, const std::string& name);
 
 HASTEN_INTERNAL_API PlanSettings settings_of(const TechniqueSet& set);
 // Returns the changes of training arguments as a JSON object.
