@@ -1,0 +1,43 @@
+#include "attach/report_writer.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <utility>
+
+#include "base/environment_variable.h"
+#include "commands/observe_options.h"
+
+namespace hasten::anatomy {
+
+ReportWriter::ReportWriter(const char* what)
+    : what_(what), output_(environment_variable(kObserveVariable)) {}
+
+void ReportWriter::on_step() {
+  if (!finished()) return;
+  write();
+  _exit(0);  // only these steps were requested
+}
+
+void ReportWriter::write() {
+  if (std::exchange(written_, true)) return;
+  std::fflush(nullptr);
+  collect();
+  if (output_ == "json") {
+    std::fputs(json().c_str(), stdout);
+  } else if (output_ == "text") {
+    std::fputs(("\n" + text()).c_str(), stdout);
+  } else {
+    write_file(output_);
+    std::fprintf(stderr, "hasten: wrote the %s to %s\n", what_, output_.c_str());
+  }
+  std::fflush(nullptr);
+}
+
+std::int64_t ReportWriter::steps() {
+  return std::max(1L, std::atol(environment_variable(kObserveStepsVariable).c_str()));
+}
+
+}  // namespace hasten::anatomy
