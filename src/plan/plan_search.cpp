@@ -185,9 +185,9 @@ class Search {
 
   // Predicts the sets that may be the fastest, and leaves out sets that cannot be faster.
   void predict_fastest() {
-    const double most = kTolerance * static_cast<double>(limit_);
+    const double max_bytes = kTolerance * static_cast<double>(limit_);
     const Ranking ranked = rank_by([&](const Effect& sum) {
-      return sum.least_bytes() <= most ? std::optional(sum.seconds_per_row) : std::nullopt;
+      return sum.least_bytes() <= max_bytes ? std::optional(sum.seconds_per_row) : std::nullopt;
     });
     std::size_t predicted = 0;
     for (const auto& [seconds, set] : ranked) {
@@ -356,24 +356,24 @@ class Search {
   }
 
   [[noreturn]] void throw_too_small() {
-    std::optional<Prediction> least;
+    std::optional<Prediction> leanest;
     for (const TechniqueSet* const each_set : smallest_sets()) {
       const TechniqueSet& set = *each_set;
       const std::vector<Batch> batches = batches_of(set);
       if (batches.empty()) continue;
       for (const Batch& batch : {batches.front(), batches.back()}) {
         const Prediction each = prediction_of(set, batch);
-        if (!least || each.cost.bytes < least->cost.bytes) least = each;
+        if (!leanest || each.cost.bytes < leanest->cost.bytes) leanest = each;
       }
     }
-    if (!least || is_impossible(least->cost)) throw_impossible();
-    const std::vector<std::string> names = names_of(*least);
+    if (!leanest || is_impossible(leanest->cost)) throw_impossible();
+    const std::vector<std::string> names = names_of(*leanest);
     throw MemoryError(
         "plan.too-small",
         {.what = "--memory",
          .got = human_bytes(options_.memory),
-         .expected = str("at least ", human_bytes(least->cost.bytes + options_.process),
-                         ", which the leanest combination needs: batches of ", least->batch.rows,
+         .expected = str("at least ", human_bytes(leanest->cost.bytes + options_.process),
+                         ", which the leanest combination needs: batches of ", leanest->batch.rows,
                          names.empty() ? "" : " with " + join(names, ", ")),
          .hint = options_.exactness == Exactness::other
                      ? "use a smaller model or shorter rows"

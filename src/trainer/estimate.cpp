@@ -195,11 +195,12 @@ FittingBatch largest_fitting_batch(const EstimateOptions& options, std::int64_t 
     changed.arguments.per_device_train_batch_size = rows;
     return needed_bytes(estimate(changed).memory);
   };
-  const std::int64_t most = options.arguments.per_device_train_batch_size, all = needed(most);
-  if (all <= limit) return {.rows = most, .needed = all};
-  const anatomy::FittingRows found = anatomy::find_fitting_rows(most, limit, needed);
+  const std::int64_t max_rows = options.arguments.per_device_train_batch_size,
+                     all = needed(max_rows);
+  if (all <= limit) return {.rows = max_rows, .needed = all};
+  const anatomy::FittingRows found = anatomy::find_fitting_rows(max_rows, limit, needed);
   if (found.rows > 0) return {.rows = found.rows, .needed = found.bytes};
-  return {.rows = 0, .needed = most == 1 ? all : found.too_many_bytes};
+  return {.rows = 0, .needed = max_rows == 1 ? all : found.too_many_bytes};
 }
 
 DynamicSizes dynamic_sizes(const EstimateOptions& options) {
