@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "data/arrow_files.h"
+#include "data/column_names.h"
 #include "data/padding.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
@@ -17,11 +18,11 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char *kLabels = "labels", *kMask = "attention_mask", *kTypes = "token_type_ids";
+constexpr const char *kMask = "attention_mask", *kTypes = "token_type_ids";
 
 std::optional<std::string> label_column_in(const detail::ArrowFiles& files,
                                            const std::string& given) {
-  for (const std::string& name : {std::string(kLabels), given}) {
+  for (const std::string& name : {std::string(kLabelsColumn), given}) {
     if (files.has(name) && files.column(name).is_tensor()) return name;
   }
   return std::nullopt;
@@ -30,7 +31,7 @@ std::optional<std::string> label_column_in(const detail::ArrowFiles& files,
 std::vector<std::string> id_columns(const std::string& file,
                                     const std::optional<std::string>& labels) {
   const detail::ArrowFiles files(file);
-  std::vector<std::string> names = {"input_ids"};
+  std::vector<std::string> names = {kInputIdsColumn};
   for (const char* name : {kMask, kTypes}) {
     if (files.has(name)) names.emplace_back(name);
   }
@@ -62,7 +63,7 @@ void check_token_column(const TensorDict& row, const char* name, const std::stri
                         std::int64_t index) {
   const auto found = row.find(name);
   if (found == row.end()) return;
-  const at::Tensor &values = found->second, &ids = row.at("input_ids");
+  const at::Tensor &values = found->second, &ids = row.at(kInputIdsColumn);
   if (values.sizes() == ids.sizes() && !values.is_floating_point()) return;
   throw DataError("data.lengths",
                   {.what = str(source, ": ", name, " of row ", index),
@@ -107,9 +108,9 @@ TensorDict arrow_tensors(const std::string& file, const std::string& label_colum
   }
   TensorDict tensors;
   for (const auto& [name, column] : columns) tensors[name] = at::stack(column);
-  if (tensors.contains(label_column) && !tensors.contains(kLabels)) {
+  if (tensors.contains(label_column) && !tensors.contains(kLabelsColumn)) {
     auto labels = tensors.extract(label_column);
-    labels.key() = kLabels;
+    labels.key() = kLabelsColumn;
     tensors.insert(std::move(labels));
   }
   return tensors;
@@ -126,14 +127,14 @@ TensorDict ArrowRows::get(std::int64_t index) const {
   TensorDict row = rows_.get(index);
   if (labels_.defined()) {
     row.erase(*label_column_);
-    row[kLabels] = labels_[index];
-  } else if (label_column_ && *label_column_ != kLabels) {
+    row[kLabelsColumn] = labels_[index];
+  } else if (label_column_ && *label_column_ != kLabelsColumn) {
     auto labels = row.extract(*label_column_);
-    labels.key() = kLabels;
+    labels.key() = kLabelsColumn;
     row.insert(std::move(labels));
   } else if (!label_column_) {
     for (const std::string& name : rows_.columns()) {
-      if (name != "input_ids" && name != kMask && name != kTypes) row.erase(name);
+      if (name != kInputIdsColumn && name != kMask && name != kTypes) row.erase(name);
     }
   }
   return row;
@@ -147,7 +148,7 @@ void ArrowRows::check(const PreTrainedModel& model) const {
   require_arrow_rows(size(), source_);
   for (std::int64_t index = 0; index < size(); ++index) {
     const TensorDict row = rows_.get(index);
-    const at::Tensor& ids = row.at("input_ids");
+    const at::Tensor& ids = row.at(kInputIdsColumn);
     const auto fail = [&](const char* code, std::string got, std::string expected) {
       throw DataError(code, {.what = str(source_, ": input_ids of row ", index),
                              .got = std::move(got),
@@ -182,9 +183,9 @@ void ArrowRows::check_row_labels(const PreTrainedModel& model) {
       fail_arrow_labels(source_, index, "shape " + c10::str(labels.back().sizes()),
                         c10::str(labels[0].sizes(), ", as in row 0"));
   }
-  const ColumnDataset column({{kLabels, at::stack(labels)}});
+  const ColumnDataset column({{kLabelsColumn, at::stack(labels)}});
   check_labels(column, model.num_labels(), source_, model.problem_type());
-  labels_ = row_labels(column.columns().at(kLabels), model, source_);
+  labels_ = row_labels(column.columns().at(kLabelsColumn), model, source_);
 }
 
 void ArrowRows::check_token_labels(std::int64_t classes) const {
@@ -193,10 +194,10 @@ void ArrowRows::check_token_labels(std::int64_t classes) const {
   for (std::int64_t index = 0; index < size(); ++index) {
     const TensorDict row = rows_.get(index);
     const at::Tensor& labels = row.at(*label_column_);
-    if (labels.sizes() != row.at("input_ids").sizes() || labels.scalar_type() != at::kLong)
+    if (labels.sizes() != row.at(kInputIdsColumn).sizes() || labels.scalar_type() != at::kLong)
       fail_arrow_labels(source_, index,
                         str(c10::toString(labels.scalar_type()), " ", c10::str(labels.sizes())),
-                        c10::str("an integer for each token, ", row.at("input_ids").sizes()));
+                        c10::str("an integer for each token, ", row.at(kInputIdsColumn).sizes()));
     const auto* const first = labels.const_data_ptr<std::int64_t>();
     for (std::int64_t i = 0; i < labels.numel(); ++i) {
       if (first[i] == kIgnoredLabel || (first[i] >= 0 && first[i] < classes)) continue;

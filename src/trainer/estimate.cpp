@@ -7,6 +7,7 @@
 #include "anatomy/call_time.h"
 #include "anatomy/dry_gpu.h"
 #include "anatomy/fitting_rows.h"
+#include "data/column_names.h"
 #include "device/device.h"
 #include "hasten/anatomy/dry_run.h"
 #include "hasten/base/error.h"
@@ -92,7 +93,7 @@ anatomy::Report run_generation(const EstimateOptions& options,
     {
       const auto phase = anatomy.forward();
       const auto autocast = accelerator.autocast();
-      generate(*causal, batch.at("input_ids"), {}, generation_options_of(options, anatomy));
+      generate(*causal, batch.at(kInputIdsColumn), {}, generation_options_of(options, anatomy));
     }
     anatomy.step();
     if (anatomy.finished()) break;

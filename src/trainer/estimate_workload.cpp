@@ -8,6 +8,7 @@
 #include "hasten/base/text.h"
 #include "hasten/models/detail/bert_config.h"
 #include "hasten/options/train_options.h"
+#include "trainer/exported_rows.h"
 
 namespace hasten {
 namespace {
@@ -83,7 +84,7 @@ EstimateBatches EstimateWorkload::make_batches() const {
   if (parts_ == nullptr) return {.rows = rows_of_ids(rows)};
   return {.rows = example_rows(*parts_, rows, options_.length),
           .loss = loss_for(*parts_),
-          .needs_labels = find_input(*parts_, kLabelInput) != nullptr};
+          .needs_labels = find_input(*parts_, kLabelsColumn) != nullptr};
 }
 
 // A task of tokens has a label for each token. The labels of language models are the ids; every
@@ -92,7 +93,7 @@ ColumnDataset EstimateWorkload::rows_of_ids(std::int64_t rows) const {
   ColumnDataset out = dummy_rows(rows, options_.length, vocab_size_of(options_.model));
   const Task task = task_of(options_);
   TensorDict columns = out.columns();
-  at::Tensor labels = columns.at("input_ids").clone();
+  at::Tensor labels = columns.at(kInputIdsColumn).clone();
   if (task == Task::token_classification) {
     labels.zero_();
   } else if (task == Task::masked_lm) {
@@ -101,7 +102,7 @@ ColumnDataset EstimateWorkload::rows_of_ids(std::int64_t rows) const {
   } else if (task != Task::causal_lm) {
     return out;
   }
-  columns[kLabelInput] = labels;
+  columns[kLabelsColumn] = labels;
   return ColumnDataset(std::move(columns));
 }
 

@@ -19,6 +19,7 @@
 #include <string_view>
 #include <utility>
 
+#include "data/column_names.h"
 #include "exported/exported_parts.h"
 #include "hasten/accelerator.h"
 #include "hasten/base/files.h"
@@ -30,7 +31,6 @@
 #include "hasten/prepare/detail/convert_weights.h"
 #include "hasten/trainer/estimate.h"
 #include "hasten/trainer/trainer.h"
-#include "trainer/exported_rows.h"
 
 namespace hasten {
 
@@ -109,7 +109,7 @@ void infer_workload(Accelerator& accelerator, const EstimateOptions& options,
   const torch::NoGradGuard no_grad;
   const auto after = begin();
   for (auto& batch : loader) {
-    if (!batches.needs_labels) batch.erase(kLabelInput);
+    if (!batches.needs_labels) batch.erase(kLabelsColumn);
     model(batch);
     if (after()) return;
   }

@@ -11,6 +11,7 @@
 
 #include "base/strict_json.h"
 #include "data/arrow_files.h"
+#include "data/column_names.h"
 #include "hasten/base/error.h"
 #include "hasten/base/files.h"
 #include "hasten/base/text.h"
@@ -31,9 +32,8 @@ namespace fs = std::filesystem;
 using exported::UserInput;
 using nlohmann::json;
 
-constexpr const char* kIds = "input_ids";
 constexpr std::size_t kMaxArrayDimensions = 64;  // LibTorch takes no more
-const std::set<std::string> kTokenInputs = {kIds, "attention_mask", "token_type_ids"};
+const std::set<std::string> kTokenInputs = {kInputIdsColumn, "attention_mask", "token_type_ids"};
 
 bool is_safetensors(const std::string& file) { return ends_with(lower(file), ".safetensors"); }
 
@@ -220,8 +220,8 @@ struct ExportedFiles::Impl {
 
   // True if the rows may lack the input. Records that they lack it.
   bool may_omit(const std::string& input) {
-    if (input != kLabelInput || needs_labels) return false;
-    has_unlabeled_rows = has_unlabeled_rows || find_input(parts, kLabelInput) != nullptr;
+    if (input != kLabelsColumn || needs_labels) return false;
+    has_unlabeled_rows = has_unlabeled_rows || find_input(parts, kLabelsColumn) != nullptr;
     return true;
   }
 
@@ -230,12 +230,12 @@ struct ExportedFiles::Impl {
   std::vector<std::string> arrow_columns(const std::string& name) const {
     if (!is_arrow_data(name)) return {};
     std::vector<std::string> names = model.input_names(), columns;
-    if (find_input(parts, kLabelInput) != nullptr || loss_for(parts)) {
-      names.emplace_back(kLabelInput);
+    if (find_input(parts, kLabelsColumn) != nullptr || loss_for(parts)) {
+      names.emplace_back(kLabelsColumn);
       names.push_back(options.label_column);
     }
     const detail::ArrowFiles files(name);
-    if (find_input(parts, kIds) != nullptr && !files.has(kIds) &&
+    if (find_input(parts, kInputIdsColumn) != nullptr && !files.has(kInputIdsColumn) &&
         std::find(names.begin(), names.end(), options.text_column) == names.end())
       names.push_back(options.text_column);
     for (const std::string& each : names) {
@@ -253,7 +253,8 @@ struct ExportedFiles::Impl {
       return dataset_from_tensors(arrow_tensors(name, options.label_column), name);
     const TextTable table =
         read_text_table(name, {.columns = arrow_columns(name), .structured = true});
-    const bool is_text = find_input(parts, kIds) != nullptr && !has_column(table, kIds) &&
+    const bool is_text = find_input(parts, kInputIdsColumn) != nullptr &&
+                         !has_column(table, kInputIdsColumn) &&
                          has_column(table, options.text_column);
     return is_text ? dataset_from_texts(table) : dataset_from_numbers(table);
   }
@@ -268,38 +269,38 @@ struct ExportedFiles::Impl {
       if (found == tensors.end()) fail_column(source, names, input->name);
       columns[input->name] = converted(found->second, *input, source);
     }
-    const bool uses_labels = static_cast<bool>(loss_for(parts)) && !columns.contains(kLabelInput);
-    const bool has_labels = tensors.contains(kLabelInput);
-    if (uses_labels && needs_labels && !has_labels) fail_column(source, names, kLabelInput);
-    if (uses_labels && has_labels) columns[kLabelInput] = tensors.at(kLabelInput);
+    const bool uses_labels = static_cast<bool>(loss_for(parts)) && !columns.contains(kLabelsColumn);
+    const bool has_labels = tensors.contains(kLabelsColumn);
+    if (uses_labels && needs_labels && !has_labels) fail_column(source, names, kLabelsColumn);
+    if (uses_labels && has_labels) columns[kLabelsColumn] = tensors.at(kLabelsColumn);
     return dataset(ColumnDataset(std::move(columns)), source);
   }
 
   TrainerDataset dataset_from_numbers(const TextTable& table) {
     TensorDict columns;
     for (const UserInput* input : inputs()) {
-      if (input->name == kLabelInput) continue;
+      if (input->name == kLabelsColumn) continue;
       if (!has_column(table, input->name)) fail_column(table.file(), table.names(), input->name);
       columns[input->name] = numbers_of(table, input->name, input->meta.dtype);
     }
-    add_labels(table, [&](at::Tensor labels) { columns[kLabelInput] = std::move(labels); });
+    add_labels(table, [&](at::Tensor labels) { columns[kLabelsColumn] = std::move(labels); });
     return dataset(ColumnDataset(std::move(columns)), table.file());
   }
 
   TrainerDataset dataset_from_texts(const TextTable& table) {
     for (const UserInput* input : inputs())
-      if (!kTokenInputs.contains(input->name) && input->name != kLabelInput)
+      if (!kTokenInputs.contains(input->name) && input->name != kLabelsColumn)
         fail_column(table.file(), table.names(), input->name);
     if (!tokenizer) tokenizer.emplace(folder());
     const std::int64_t limit = model.max_length();
     TokenDataset tokens =
         encode_texts(*tokenizer, table, options,
                      limit > 0 ? std::min(limit, options.max_length) : options.max_length);
-    if (const auto known = vocabulary(kIds)) check_ids(tokens, *known, table.file());
+    if (const auto known = vocabulary(kInputIdsColumn)) check_ids(tokens, *known, table.file());
     add_labels(table, [&](at::Tensor labels) { tokens.set_labels(std::move(labels)); });
     check_classes(tokens.labels(), table.file());
     DataCollatorWithPadding collator{.pad_token_id = tokenizer->pad_id()};
-    const auto& sizes = find_input(parts, kIds)->meta.sizes;
+    const auto& sizes = find_input(parts, kInputIdsColumn)->meta.sizes;
     if (sizes.size() == 2 && std::holds_alternative<std::int64_t>(sizes[1]))
       collator.max_length = std::get<std::int64_t>(sizes[1]);
     return TrainerDataset(std::move(tokens), collator);
@@ -314,11 +315,11 @@ struct ExportedFiles::Impl {
   // Calls `add` with the labels of the table, if the program or its loss takes labels.
   template <class Add>
   void add_labels(const TextTable& table, Add add) {
-    const UserInput* const input = find_input(parts, kLabelInput);
+    const UserInput* const input = find_input(parts, kLabelsColumn);
     if (input == nullptr && !loss_for(parts)) return;
     const std::string column =
-        has_column(table, options.label_column) ? options.label_column : kLabelInput;
-    if (!has_column(table, column) && may_omit(kLabelInput)) return;
+        has_column(table, options.label_column) ? options.label_column : kLabelsColumn;
+    if (!has_column(table, column) && may_omit(kLabelsColumn)) return;
     const auto& fields = table.column(column);
     const bool is_array = !fields.empty() && starts_with(trim(fields[0]), "[");
     const bool is_float = input != nullptr ? c10::isFloatingType(input->meta.dtype)
@@ -349,7 +350,7 @@ struct ExportedFiles::Impl {
     const auto count = num_row_classes(parts);
     if (!count) return;
     has_class_labels = true;
-    check_labels(ColumnDataset({{kLabelInput, labels}}), *count, source,
+    check_labels(ColumnDataset({{kLabelsColumn, labels}}), *count, source,
                  "single_label_classification");
   }
 
@@ -362,8 +363,8 @@ struct ExportedFiles::Impl {
     }
     for (const auto& [name, column] : rows.columns())
       if (const auto known = vocabulary(name))
-        check_ids(ColumnDataset({{kIds, column}}), *known, source + ": " + name);
-    const auto labels = rows.columns().find(kLabelInput);
+        check_ids(ColumnDataset({{kInputIdsColumn, column}}), *known, source + ": " + name);
+    const auto labels = rows.columns().find(kLabelsColumn);
     if (labels != rows.columns().end()) check_classes(labels->second, source);
     return TrainerDataset(std::move(rows));
   }
@@ -374,8 +375,8 @@ struct ExportedFiles::Impl {
     auto loader = data.loader({.batch_size = rows});
     auto first = loader.begin();
     TensorDict batch = first->as<TensorDict>();
-    if (has_unlabeled_rows && !batch.contains(kLabelInput))
-      batch[kLabelInput] = placeholder_labels(parts, batch);
+    if (has_unlabeled_rows && !batch.contains(kLabelsColumn))
+      batch[kLabelsColumn] = placeholder_labels(parts, batch);
     try {
       model.check_inputs(batch);
     } catch (const UsageError& error) {

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <variant>
 
+#include "data/column_names.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
 #include "models/losses.h"
@@ -104,10 +105,10 @@ ColumnDataset example_rows(const ExportedModule::Parts& parts, std::int64_t rows
     of_column[0] = rows;
     columns[input.name] = example_column(program, input, of_column, random);
   }
-  if (!returns_loss(program) && !columns.contains(kLabelInput)) {
+  if (!returns_loss(program) && !columns.contains(kLabelsColumn)) {
     const auto classes = num_row_classes(parts);
     if (!classes) fail_no_loss(program);
-    columns[kLabelInput] = at::randint(0, *classes, {rows}, random, at::kLong);
+    columns[kLabelsColumn] = at::randint(0, *classes, {rows}, random, at::kLong);
   }
   return ColumnDataset(std::move(columns));
 }
@@ -119,7 +120,7 @@ LossFunction loss_for(const ExportedModule::Parts& parts) {
   if (logits == nullptr || logits->sizes.size() != 2) fail_no_loss(program);
   return LossFunction([](ExportedModule& model, TensorDict& batch) {
     ModelOutput out = detail::output_of(model.forward(batch));
-    const auto labels = batch.find(kLabelInput);
+    const auto labels = batch.find(kLabelsColumn);
     if (labels != batch.end()) out.loss = loss_of(out.logits, labels->second);
     return out;
   });
@@ -127,7 +128,7 @@ LossFunction loss_for(const ExportedModule::Parts& parts) {
 
 at::Tensor placeholder_labels(const ExportedModule::Parts& parts, const TensorDict& batch) {
   const Program& program = training_program(parts);
-  const exported::TensorMeta& meta = find_input(parts, kLabelInput)->meta;
+  const exported::TensorMeta& meta = find_input(parts, kLabelsColumn)->meta;
   // A dynamic size is the size of an input with the same symbol.
   const auto size_of = [&](const exported::Size& size) {
     if (const auto* const number = std::get_if<std::int64_t>(&size)) return *number;
@@ -148,9 +149,9 @@ at::Tensor placeholder_labels(const ExportedModule::Parts& parts, const TensorDi
 
 LossFunction loss_with_optional_labels() {
   return LossFunction([](ExportedModule& model, TensorDict& batch) {
-    if (batch.contains(kLabelInput)) return detail::output_of(model.forward(batch));
+    if (batch.contains(kLabelsColumn)) return detail::output_of(model.forward(batch));
     TensorDict all = batch;
-    all[kLabelInput] = placeholder_labels(model.parts(), batch);
+    all[kLabelsColumn] = placeholder_labels(model.parts(), batch);
     ModelOutput out = detail::output_of(model.forward(all));
     out.loss = at::Tensor();
     return out;
@@ -161,7 +162,7 @@ std::optional<std::int64_t> num_row_classes(const ExportedModule::Parts& parts) 
   const Program& program = training_program(parts);
   const exported::TensorMeta* const logits = logits_of_program(program);
   if (logits == nullptr || logits->sizes.size() != 2) return std::nullopt;
-  const UserInput* const labels = find_input(parts, kLabelInput);
+  const UserInput* const labels = find_input(parts, kLabelsColumn);
   if (labels != nullptr &&
       (labels->meta.sizes.size() != 1 || c10::isFloatingType(labels->meta.dtype)))
     return std::nullopt;

@@ -20,8 +20,6 @@
 
 namespace hasten {
 
-inline constexpr const char* kLabelInput = "labels";
-
 // Returns rows for the inputs: ids of the vocabulary or 0 and 1 for integers, ones for masks, and
 // normal numbers for the others. `length` is each dynamic size other than the number of rows. If
 // the program takes no labels, the labels are classes.

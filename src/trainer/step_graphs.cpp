@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "data/column_names.h"
 #include "data/repeated_batch.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
@@ -97,15 +98,15 @@ void Trainer::Impl::StepGraphs::stop(const std::string& reason) {
 AnyBatch Trainer::Impl::StepGraphs::pad_to_bucket(const AnyBatch& batch) const {
   const TensorDict* const columns = batch.get_if<TensorDict>();
   if (!are_requested() || columns == nullptr || columns->contains(kPackedRows) ||
-      !columns->contains("input_ids"))
+      !columns->contains(kInputIdsColumn))
     return batch;
   const TrainingTraits* const traits = trainer_.model_traits();
   const std::vector<std::string>& labels = trainer_.args.label_names;
   TensorDict padded =
       with_static_shape(*columns, 0,
-                        {.labels = labels.empty() ? "labels" : labels.front(),
+                        {.labels = labels.empty() ? kLabelsColumn : labels.front(),
                          .max_length = traits != nullptr ? traits->max_length() : 0});
-  const bool is_padded = padded.at("input_ids").sizes() != columns->at("input_ids").sizes();
+  const bool is_padded = padded.at(kInputIdsColumn).sizes() != columns->at(kInputIdsColumn).sizes();
   if (!is_padded) return batch;
   if (trainer_.args.dataloader_pin_memory) {
     for (auto& [name, tensor] : padded) tensor = detail::pinned(tensor);
