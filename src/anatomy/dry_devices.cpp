@@ -6,8 +6,8 @@
 #include <array>
 #include <string_view>
 
-#include "anatomy/dry_gpu.h"
 #include "anatomy/tensor_shapes.h"
+#include "device/device.h"
 #include "hasten/anatomy/anatomy.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
@@ -34,7 +34,7 @@ void check_same_device(const std::string& name, c10::ArrayRef<c10::IValue> argum
   for (const c10::IValue& argument : arguments) {
     for_each_tensor(argument, [&](const at::Tensor& x) {
       if (!x.defined()) return;
-      any_on_gpu |= DryGpu::is_device(x.device());
+      any_on_gpu |= device_of(x.device()).is_simulated();
       any_on_cpu |= x.is_cpu() && x.dim() > 0;
     });
   }

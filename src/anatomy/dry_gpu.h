@@ -48,8 +48,6 @@ class DryGpu {
 
   // Returns the current DryGpu, or null.
   static DryGpu* active();
-  // Returns whether a DryGpu simulates devices of this type.
-  static bool is_device(at::Device device) { return device.type() == at::kCUDA; }
 
   const Gpu& gpu() const { return gpu_; }
   // Tensors share the ownership of the allocator and may outlive the DryGpu.

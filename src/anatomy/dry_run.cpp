@@ -14,6 +14,7 @@
 #include "anatomy/operand_casts.h"
 #include "anatomy/workspaces.h"
 #include "autograd/operator_calls.h"
+#include "device/device.h"
 #include "hasten/anatomy/anatomy.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
@@ -61,7 +62,8 @@ namespace {
 
 // Adds the index to a GPU without one, which means the current GPU.
 at::Device with_index(at::Device device) {
-  return DryGpu::is_device(device) && !device.has_index() ? at::Device(device.type(), 0) : device;
+  if (device.has_index() || !device_of(device).is_simulated()) return device;
+  return at::Device(device.type(), 0);
 }
 
 // Returns the device of the results: the one that the call names, else the device of the first
@@ -126,7 +128,7 @@ std::vector<IValue> meta_results(const c10::OperatorHandle& op, const OperatorPl
   for (const IValue& each : arguments) meta.push_back(to_meta(each));
   if (plan.device >= 0) meta[static_cast<std::size_t>(plan.device)] = at::Device(at::kMeta);
   if (plan.pinned >= 0) meta[static_cast<std::size_t>(plan.pinned)] = IValue();
-  if (plan.gpu_rule && DryGpu::is_device(device)) return plan.gpu_rule(meta);
+  if (plan.gpu_rule && device_of(device).is_simulated()) return plan.gpu_rule(meta);
   if (plan.rule) return plan.rule(meta);
   try {
     op.callBoxed(meta);
@@ -178,7 +180,8 @@ void run_by_shapes(const c10::OperatorHandle& op, const OperatorPlan& plan, Stac
   apply_layouts(trace, results);
   std::vector<c10::Storage> blocks;
   if (!trace.results.empty()) blocks = replay(trace, device);
-  if (DryGpu::is_device(device)) {
+  const bool on_gpu = device_of(device).is_simulated();
+  if (on_gpu) {
     for (const std::size_t i : plan.gpu_result_order)
       results[i] = to_dry(results[i], device, c10::Storage());
   }
@@ -198,8 +201,7 @@ void run_by_shapes(const c10::OperatorHandle& op, const OperatorPlan& plan, Stac
     stack->push_back(argument);
   }
   // A product's kernel makes its result before it asks for the library's workspace.
-  if (DryGpu::is_device(device))
-    DryGpu::active()->reserve_workspace(product_library(plan.name, arguments));
+  if (on_gpu) DryGpu::active()->reserve_workspace(product_library(plan.name, arguments));
   if (CallCollector* const collector = CallCollector::active()) {
     collector->add(
         op, arguments,
@@ -208,7 +210,7 @@ void run_by_shapes(const c10::OperatorHandle& op, const OperatorPlan& plan, Stac
   if (device.is_cpu()) {
     if (trace.results.empty()) replay(trace, device);
     dry_memory(operand_cast_bytes(op, arguments, results), device);
-  } else if (plan.gpu_workspace) {
+  } else if (on_gpu && plan.gpu_workspace) {
     for (const auto& held : plan.gpu_workspace(arguments, DryGpu::active()->gpu()))
       dry_workspaces(held, device);
   }

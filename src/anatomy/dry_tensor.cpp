@@ -95,7 +95,7 @@ std::unique_ptr<Allocation> allocate(std::int64_t bytes, at::Device device) {
   out->pointer = addresses().take(static_cast<std::size_t>(bytes));
   out->bytes = bytes;
   out->device = device;
-  DryGpu* const gpu = DryGpu::is_device(device) ? DryGpu::active() : nullptr;
+  DryGpu* const gpu = device_of(device).is_simulated() ? DryGpu::active() : nullptr;
   if (gpu == nullptr) return out;
   out->memory = gpu->memory();
   out->block = gpu->allocate(bytes);

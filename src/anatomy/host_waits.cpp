@@ -5,19 +5,19 @@
 #include <algorithm>
 #include <set>
 
-#include "anatomy/dry_gpu.h"
+#include "device/device.h"
 
 namespace hasten::anatomy {
 namespace {
 
-bool is_on_gpu(const c10::IValue& value) {
+bool is_simulated(const c10::IValue& value) {
   return value.isTensor() && value.toTensor().defined() &&
-         DryGpu::is_device(value.toTensor().device());
+         device_of(value.toTensor().device()).is_simulated();
 }
 
 // Returns the direction of a copy that blocks, or "" if it does not block.
 std::string_view blocking_copy(c10::ArrayRef<c10::IValue> arguments) {
-  const bool to_gpu = is_on_gpu(arguments[0]), from_gpu = is_on_gpu(arguments[1]);
+  const bool to_gpu = is_simulated(arguments[0]), from_gpu = is_simulated(arguments[1]);
   if (to_gpu == from_gpu || arguments[2].toBool()) return "";
   return to_gpu ? "copy to the GPU" : "copy from the GPU";
 }
@@ -33,7 +33,7 @@ void HostWaits::add_call(std::string_view name, c10::ArrayRef<c10::IValue> argum
     const std::string_view direction = blocking_copy(arguments);
     if (!direction.empty()) add(direction);
   } else if (reading.count(name) > 0 &&
-             std::any_of(arguments.begin(), arguments.end(), is_on_gpu)) {
+             std::any_of(arguments.begin(), arguments.end(), is_simulated)) {
     add(name);
   }
 }

@@ -196,7 +196,7 @@ std::optional<at::Device> device_to_simulate(const std::vector<at::Tensor>& para
   const bool is_one_device =
       std::all_of(parameters.begin(), parameters.end(),
                   [&](const at::Tensor& each) { return each.device() == device; });
-  if (!is_one_device || !(device.is_cpu() || (DryGpu::is_device(device) && device.index() == 0)))
+  if (!is_one_device || !device_of(device).traits().can_be_simulated || device.index() > 0)
     return std::nullopt;
   return device;
 }
@@ -221,7 +221,7 @@ class DryRunFork {
       return function();
     }
     simulate_gpus_without_cuda();
-    reset_simulated_gpu_engine();
+    reset_engines();
     const DryRun dry(*gpu_);
     function();
   }

@@ -292,7 +292,7 @@ void Anatomy::Recorder::on_allocated(void* pointer, std::int64_t bytes) {
 void Anatomy::Recorder::note_if_out_of_memory(std::int64_t bytes) {
   const DryGpu* const gpu = dry_ ? DryGpu::active() : nullptr;
   const bool exceeds_gpu =
-      gpu != nullptr && DryGpu::is_device(device_) && gpu->memory()->missing() > 0;
+      gpu != nullptr && device_of(device_).is_simulated() && gpu->memory()->missing() > 0;
   if (exceeds_gpu ||
       (options_.exceeds_limit &&
        options_.exceeds_limit({.bytes = bytes, .live = ledger_.live(), .phase = phase_})))

@@ -9,7 +9,6 @@
 #include <set>
 
 #include "anatomy/call_time.h"
-#include "anatomy/dry_gpu.h"
 #include "anatomy/recorder.h"
 #include "anatomy/recorder_frame.h"
 #include "anatomy/tensor_shapes.h"
@@ -155,7 +154,7 @@ std::int32_t Anatomy::Recorder::record_operands(c10::ArrayRef<const c10::IValue>
         frame.half = true;
         has_float16_ = has_float16_ || tensor.scalar_type() == at::kHalf;
       }
-      frame.on_gpu |= tensor.defined() && DryGpu::is_device(tensor.device());
+      frame.on_gpu |= gpu_speed_ && tensor.defined() && device_of(tensor.device()).is_simulated();
       plain &= is_plain(tensor);
       const TensorShape shape = shape_of(tensor);
       const bool writes = i < op.writes.size() && op.writes[i];
@@ -228,7 +227,7 @@ void Anatomy::Recorder::count_work(const at::RecordFunction& function, Frame& fr
     const bool made = i >= op.returns_argument.size() || !op.returns_argument[i];
     for_each_tensor(outputs[i], [&](const at::Tensor& tensor) {
       frame.shapes.outputs.push_back(shape_of(tensor));
-      frame.on_gpu |= tensor.defined() && DryGpu::is_device(tensor.device());
+      frame.on_gpu |= gpu_speed_ && tensor.defined() && device_of(tensor.device()).is_simulated();
       if (made) frame.written += frame.shapes.outputs.back().bytes;
     });
   }

@@ -5,11 +5,11 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstddef>
+#include <map>
 #include <mutex>
 
 #include "autograd/saved_tensors.h"
-#include "device/cuda/cuda_library.h"
-#include "device/cuda/simulated_gpu.h"
 #include "device/device.h"
 
 namespace hasten {
@@ -41,30 +41,39 @@ HookingEngine& make_engine_with_threads() {
   return one;
 }
 
-std::atomic<HookingEngine*> with_simulated_gpu = nullptr;
+// An engine, and the devices for which it has threads.
+struct EngineOfDevices {
+  std::size_t appearances = 0;
+  HookingEngine* engine = nullptr;
+};
 
-Engine& engine_with_simulated_gpu() {
-  static std::mutex mutex;
-  if (HookingEngine* const made = with_simulated_gpu) return *made;
-  const std::lock_guard lock(mutex);
-  if (with_simulated_gpu == nullptr) with_simulated_gpu = &make_engine_with_threads();
-  return *with_simulated_gpu;
+// The engine of the last call.
+std::atomic<const EngineOfDevices*> last_engine = nullptr;
+
+std::mutex& engines_mutex() {
+  static std::mutex& one = *new std::mutex;
+  return one;
+}
+
+// The engines by device_appearances().
+std::map<std::size_t, EngineOfDevices>& engines() {
+  static auto& all = *new std::map<std::size_t, EngineOfDevices>;
+  return all;
 }
 
 // Returns the engine for the devices that exist now. A device that appears after an engine was made
 // gets a new engine, which has a thread for it.
 Engine& engine() {
-  if (is_gpu_simulated()) return engine_with_simulated_gpu();
-  if (is_added_device_open()) {
-    static HookingEngine& with_device = make_engine_with_threads();
-    return with_device;
-  }
-  if (is_cuda_library_loaded()) {
-    static HookingEngine& with_gpus = make_engine_with_threads();
-    return with_gpus;
-  }
-  static HookingEngine& plain = make_engine_with_threads();
-  return plain;
+  const std::size_t appearances = device_appearances();
+  if (const EngineOfDevices* const last = last_engine;
+      last != nullptr && last->appearances == appearances)
+    return *last->engine;
+  const std::lock_guard lock(engines_mutex());
+  EngineOfDevices& found = engines()[appearances];
+  if (found.engine == nullptr)
+    found = {.appearances = appearances, .engine = &make_engine_with_threads()};
+  last_engine = &found;
+  return *found.engine;
 }
 
 }  // namespace
@@ -80,7 +89,10 @@ void install_engine() {
   });
 }
 
-void reset_simulated_gpu_engine() { with_simulated_gpu = nullptr; }
+void reset_engines() {
+  last_engine = nullptr;
+  engines().clear();
+}
 
 void ensure_engine_thread(at::Device device) {
   if (device.is_cpu()) return;

@@ -15,9 +15,9 @@ namespace hasten {
 // listener it behaves like LibTorch's engine.
 void install_engine();
 
-// Call it in a fork of this process that makes backward passes for a simulated GPU. The fork does
-// not have the parent's threads, so the next pass creates an engine with its own threads.
-void reset_simulated_gpu_engine();
+// Call it in a fork of this process that makes backward passes. The fork does not have the parent's
+// threads, so the next pass creates an engine with its own threads.
+void reset_engines();
 
 // Installs the engine if LibTorch's engine has started without a thread for this device. Otherwise
 // a backward pass through tensors of the device would fail.

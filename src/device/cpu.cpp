@@ -7,7 +7,7 @@ namespace {
 
 class Cpu final : public Device {
  public:
-  Cpu() : Device(at::kCPU, {.adamw = AdamWKernel::hasten}) {}
+  Cpu() : Device(at::kCPU, {.adamw = AdamWKernel::hasten, .can_be_simulated = true}) {}
 
   bool is_available() const override { return true; }
   std::vector<NamedGenerator> generators() const override {

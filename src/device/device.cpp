@@ -64,6 +64,12 @@ bool is_added_device_open() {
                      [](const Device* each) { return each->is_open(); });
 }
 
+std::size_t device_appearances() {
+  std::size_t all = 0;
+  for (const Device* each : all_devices()) all = all * Device::kAppearances + each->appearance();
+  return all;
+}
+
 bool is_pinning_useful() {
   return std::any_of(all_devices().begin(), all_devices().end(), [](const Device* each) {
     return each->traits().copies_from_pinned_memory && each->is_available();

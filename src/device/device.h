@@ -17,6 +17,7 @@
 #include <ATen/core/Tensor.h>
 #include <c10/core/Device.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -88,6 +89,8 @@ struct DeviceTraits {
   bool copies_in_background = false;
   // A compiler merges operations that compute the same result, so recomputation saves no memory.
   bool merges_equal_operations = false;
+  // A dry run can simulate the device's allocator and kernels.
+  bool can_be_simulated = false;
 };
 
 // The settings that determine the device of a process.
@@ -140,6 +143,13 @@ class Device {
   virtual bool is_available() const { return false; }
   // Returns whether the program uses a device that was added to LibTorch. False for other devices.
   virtual bool is_open() const { return false; }
+  // Returns whether a dry run simulates the device in this process.
+  virtual bool is_simulated() const { return false; }
+  // Returns which devices of this type have appeared since the process began: 0 for none, or a
+  // number below kAppearances that differs for different devices. The autograd engine needs a
+  // thread for them.
+  static constexpr std::size_t kAppearances = 3;
+  virtual std::size_t appearance() const { return is_open() ? 1 : 0; }
   // Returns whether the device serves the request. Devices are asked in order of preference.
   virtual bool is_chosen(const DeviceRequest&) const { return is_available(); }
   // Returns the device of one process of a job, and opens it if necessary. May throw.
@@ -213,6 +223,9 @@ const Device& choose_device(const DeviceRequest& request);
 void synchronize(at::Device device);
 // Returns whether a device is open that a library has added to LibTorch.
 bool is_added_device_open();
+// Returns a number that differs if other devices have appeared since the process began, of any
+// type.
+std::size_t device_appearances();
 // Returns whether an available device copies faster from pinned host memory.
 bool is_pinning_useful();
 

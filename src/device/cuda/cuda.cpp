@@ -42,10 +42,15 @@ class Cuda final : public Device {
                            .has_reserved_memory = true,
                            .allocation_unit = 512,
                            .copies_from_pinned_memory = true,
-                           .copies_in_background = true}) {}
+                           .copies_in_background = true,
+                           .can_be_simulated = true}) {}
 
   bool is_available() const override { return has_gpu(); }
   bool is_chosen(const DeviceRequest&) const override { return has_gpu(); }
+  bool is_simulated() const override { return is_gpu_simulated(); }
+  std::size_t appearance() const override {
+    return is_gpu_simulated() ? 2 : is_cuda_library_loaded() ? 1 : 0;
+  }
   // Uses the GPU of the local rank, modulo the number of GPUs.
   Placement place(const Worker& worker, CollectiveChoice choice) const override {
     return {.device = gpu(worker.local_rank % std::max<std::int64_t>(1, gpus())),

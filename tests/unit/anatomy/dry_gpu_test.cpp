@@ -8,6 +8,7 @@
 #include "anatomy/dry_gpu.h"
 #include "anatomy/gpu_recurrent.h"
 #include "anatomy/gpu_reduction.h"
+#include "device/device.h"
 #include "hasten/anatomy/dry_run.h"
 #include "hasten/base/text.h"
 #include "hasten/device/memory.h"
@@ -54,8 +55,13 @@ std::set<std::string> attention_on(const std::string& gpu, at::ScalarType type, 
 
 TEST_CASE("dry GPU: it exists in its scope and not after it") {
   CHECK_FALSE(torch::cuda::is_available());
+  CHECK_FALSE(device_of(at::kCUDA).is_simulated());
+  const std::size_t devices = device_appearances();
   {
     const DryRun dry(v100());
+    CHECK(device_of(at::kCUDA).is_simulated());
+    CHECK_FALSE(device_of(at::kCPU).is_simulated());
+    CHECK(device_appearances() != devices);  // autograd needs a thread for it
     CHECK(torch::cuda::is_available());
     CHECK(DryRun::gpu() == &v100());
     const at::Tensor x = at::ones({3, 4}).to(at::kCUDA);
@@ -65,6 +71,8 @@ TEST_CASE("dry GPU: it exists in its scope and not after it") {
     CHECK(code_of([] { DryRun second(v100()); }) == "anatomy.two-gpus");
   }
   CHECK_FALSE(torch::cuda::is_available());
+  CHECK_FALSE(device_of(at::kCUDA).is_simulated());
+  CHECK(device_appearances() == devices);
   CHECK(DryRun::gpu() == nullptr);
   // Autograd runs on the CPU again.
   const at::Tensor x = at::ones({2}).requires_grad_();
