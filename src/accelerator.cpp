@@ -10,7 +10,7 @@
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
 #include "hasten/process/once.h"
-#include "hasten/tpu/anatomy/dry_tpu.h"
+#include "prepare/accelerator_listener.h"
 #include "prepare/accelerator_setup.h"
 #include "prepare/accelerator_state.h"
 #include "prepare/gather_uneven_rows.h"
@@ -62,7 +62,7 @@ Accelerator::Accelerator(AcceleratorOptions options) {
   state_->saved.trackers = trackers_;
   project_ = options.project_config;
   const std::shared_ptr<StepObservers> observers(state_, &state_->observers);
-  if (DryTpu* const dry = DryTpu::active()) dry->listen_to(*observers);
+  notify_accelerator_listener(*observers);
   if (hasten_on_accelerator_constructed != nullptr) hasten_on_accelerator_constructed(observers);
 }
 

@@ -14,6 +14,7 @@
 #include "device/loadable_module.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
+#include "prepare/accelerator_listener.h"
 #include "prepare/placement.h"
 #include "tpu/device/opened_tpu.h"
 #include "tpu/machine/tpus.h"
@@ -246,9 +247,13 @@ DryTpu::DryTpu(const std::string& topology, const std::string& compiler)
   functions().set_environment(requested.name.c_str(), library.c_str());  // loads all functions
   observe_operators();
   active_dry_tpu() = this;
+  set_accelerator_listener([this](StepObservers& observers) { listen_to(observers); });
 }
 
-DryTpu::~DryTpu() { active_dry_tpu() = nullptr; }
+DryTpu::~DryTpu() {
+  set_accelerator_listener({});
+  active_dry_tpu() = nullptr;
+}
 
 DryTpu* DryTpu::active() { return active_dry_tpu(); }
 

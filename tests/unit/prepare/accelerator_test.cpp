@@ -6,12 +6,14 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <memory>
 #include <nlohmann/json.hpp>
 
 #include "hasten/base/error.h"
 #include "hasten/base/files.h"
 #include "hasten/data/column_dataset.h"
 #include "hasten/data/loader.h"
+#include "prepare/accelerator_listener.h"
 
 namespace prepare_accelerator_test {
 
@@ -39,6 +41,31 @@ std::vector<at::Tensor> rows(std::int64_t batches, std::int64_t size = 4) {
 }
 
 }  // namespace
+
+TEST_CASE("accelerator: a listener observes the Accelerators that are constructed later") {
+  struct Counter : StepObserver {
+    void on_step() override { ++steps; }
+    int steps = 0;
+  };
+  const auto counter = std::make_shared<Counter>();
+  const auto make_step = [](Accelerator& accelerator) {
+    Line net;
+    torch::optim::SGD sgd(net->parameters(), SGDOptions(0.1));
+    auto data = rows(1);
+    auto [model, optimizer, loader] = accelerator.prepare(net, sgd, data);
+    for (auto& x : loader) {
+      accelerator.backward(model(x).square().mean());
+      optimizer.step();
+    }
+  };
+  Accelerator earlier({.cpu = true});
+  set_accelerator_listener([&](StepObservers& observers) { observers.add(counter); });
+  Accelerator observed({.cpu = true});
+  set_accelerator_listener({});
+  Accelerator later({.cpu = true});
+  for (Accelerator* const each : {&earlier, &observed, &later}) make_step(*each);
+  CHECK(counter->steps == 1);
+}
 
 TEST_CASE("accelerator: the prepared loop trains to the same weights as the plain one") {
   Line plain, net;
