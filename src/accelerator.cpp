@@ -231,7 +231,7 @@ void Accelerator::restore_loss_scale(const std::optional<LossScalePosition>& sav
 }
 
 void Accelerator::mark_gradients_used() {
-  state_->refuse_with_scaled_losses(
+  state_->check_without_scaled_losses(
       "mark_gradients_used(), for an optimizer that is not prepared,");
   state_->accumulation.mark_gradients_used();
 }
@@ -241,35 +241,35 @@ std::int64_t Accelerator::gradient_accumulation_steps() const {
 }
 
 void Accelerator::set_gradient_accumulation_steps(std::int64_t steps) {
-  state_->refuse_with_elastic_ranks("set_gradient_accumulation_steps()");
+  state_->check_without_elastic_ranks("set_gradient_accumulation_steps()");
   if (state_->stepping.in_backward && steps > 1)
     throw_needs_gradients("set_gradient_accumulation_steps() above 1");
   state_->accumulation.set_steps(steps);
 }
 
 OpenWindows Accelerator::open_windows() const {
-  state_->refuse_with_elastic_ranks("open_windows()");
+  state_->check_without_elastic_ranks("open_windows()");
   return open_windows_of(*state_);
 }
 
 void Accelerator::restore_windows(const OpenWindows& saved, const std::filesystem::path& from) {
-  state_->refuse_with_elastic_ranks("restore_windows()");
+  state_->check_without_elastic_ranks("restore_windows()");
   check_windows(*state_, saved, from);
   hasten::restore_windows(*state_, saved);
 }
 
 ExchangeHook Accelerator::register_exchange_pre_hook(std::function<void()> function) {
-  state_->refuse_with_elastic_ranks("register_exchange_pre_hook()");
+  state_->check_without_elastic_ranks("register_exchange_pre_hook()");
   return state_->gradients.add_pre_exchange_function(std::move(function));
 }
 
 SynchronizationScope Accelerator::hold_back(const torch::nn::Module* model) const {
-  state_->refuse_with_elastic_ranks("no_sync()");
+  state_->check_without_elastic_ranks("no_sync()");
   return {state_, model, Synchronization::later};
 }
 
 SynchronizationScope Accelerator::exchange_now(const torch::nn::Module* model) const {
-  state_->refuse_with_elastic_ranks("trigger_sync_in_backward()");
+  state_->check_without_elastic_ranks("trigger_sync_in_backward()");
   return {state_, model, Synchronization::now};
 }
 

@@ -211,8 +211,8 @@ void run_by_shapes(const c10::OperatorHandle& op, const OperatorPlan& plan, Stac
     if (trace.results.empty()) replay(trace, device);
     dry_memory(operand_cast_bytes(op, arguments, results), device);
   } else if (on_gpu && plan.gpu_workspace) {
-    for (const auto& held : plan.gpu_workspace(arguments, DryGpu::active()->gpu()))
-      dry_workspaces(held, device);
+    for (const auto& workspaces : plan.gpu_workspace(arguments, DryGpu::active()->gpu()))
+      dry_workspaces(workspaces, device);
   }
 }
 

@@ -32,8 +32,8 @@ class Addresses {
     // Programs write through pointers only into small tensors.
     constexpr std::size_t kMaxWrittenBytes = 1 << 16;
     if (without_pages_ && rounded > kMaxWrittenBytes) return unmapped_.take(rounded);
-    const std::size_t most = std::size_t{1} << (without_pages_ ? 24 : 42);
-    if (rounded > mapped_.left && !reserve(rounded, most)) {
+    const std::size_t maximum = std::size_t{1} << (without_pages_ ? 24 : 42);
+    if (rounded > mapped_.left && !reserve(rounded, maximum)) {
       throw MemoryError(
           "anatomy.no-addresses",
           {.what = "a tensor of a dry run",
@@ -57,8 +57,8 @@ class Addresses {
     }
   };
 
-  bool reserve(std::size_t least, std::size_t most) {
-    for (std::size_t size = most; size >= least; size /= 4) {
+  bool reserve(std::size_t minimum, std::size_t maximum) {
+    for (std::size_t size = maximum; size >= minimum; size /= 4) {
       void* const range = mmap(nullptr, size, PROT_READ | PROT_WRITE,
                                MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
       if (range == MAP_FAILED) continue;
@@ -151,8 +151,8 @@ at::Tensor dry_tensor(at::IntArrayRef sizes, at::IntArrayRef strides, at::Scalar
 }
 
 void dry_workspaces(const std::vector<std::int64_t>& blocks, at::Device device) {
-  std::vector<c10::DataPtr> held;
-  for (const std::int64_t bytes : blocks) held.push_back(dry_memory(bytes, device));
+  std::vector<c10::DataPtr> workspaces;
+  for (const std::int64_t bytes : blocks) workspaces.push_back(dry_memory(bytes, device));
 }
 
 std::int64_t allocated_bytes(const at::Tensor& tensor) {

@@ -107,7 +107,7 @@ void AcceleratorState::begin_micro_batch(const Models& models, std::optional<boo
   // If a loop ended inside a window, the next loop begins that window again.
   if (place.position == 0) accumulation.drop_windows();
   if (accumulation.enter(models).begun() == 0 && place.position > 0)
-    refuse_with_elastic_ranks("accumulate() of other models inside a window");
+    check_without_elastic_ranks("accumulate() of other models inside a window");
   accumulation.begin_micro_batch(place.ends_window, loaders.rows_of_batch());
   elastic->begin_micro_batch(place, models);
 }
@@ -256,9 +256,9 @@ void AcceleratorState::backward_local(const BackwardPass& pass, AccumulationWind
 }
 
 void AcceleratorState::backward_elastic(const BackwardPass& pass, AccumulationWindow* window) {
-  if (window == nullptr) refuse_with_elastic_ranks("backward() outside accumulate()");
+  if (window == nullptr) check_without_elastic_ranks("backward() outside accumulate()");
   if (window->is_closed() || !window->count_pass(pass.weight))
-    refuse_with_elastic_ranks("a second backward() in a micro-batch");
+    check_without_elastic_ranks("a second backward() in a micro-batch");
   if (pass.weight > 0) gradients.runner().add_gradients(pass, pass.weight);
   elastic->add_pass(pass.weight, pass.loss);
 }
@@ -273,7 +273,7 @@ std::int64_t AcceleratorState::accumulation_steps() const {
   return elastic ? elastic->steps() : accumulation.steps();
 }
 
-void AcceleratorState::refuse_with_elastic_ranks(const char* call) const {
+void AcceleratorState::check_without_elastic_ranks(const char* call) const {
   if (!elastic) return;
   throw UsageError(
       "prepare.elastic-loop",
@@ -282,7 +282,7 @@ void AcceleratorState::refuse_with_elastic_ranks(const char* call) const {
        .hint = "leave out elastic_ranks, or see docs/distributed.md, \"Elastic ranks\""});
 }
 
-void AcceleratorState::refuse_with_scaled_losses(const char* call) const {
+void AcceleratorState::check_without_scaled_losses(const char* call) const {
   if (!scaling) return;
   throw UsageError(
       "prepare.scaled-losses",
@@ -295,7 +295,7 @@ void AcceleratorState::refuse_with_scaled_losses(const char* call) const {
 
 void AcceleratorState::check_forward(const torch::nn::Module& module) const {
   if (elastic && module.is_training() && at::GradMode::is_enabled() && !accumulation.is_inside())
-    refuse_with_elastic_ranks("a training pass of a prepared model outside accumulate()");
+    check_without_elastic_ranks("a training pass of a prepared model outside accumulate()");
 }
 
 bool AcceleratorState::close_due_windows(const std::vector<at::Tensor>& parameters) {

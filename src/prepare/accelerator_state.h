@@ -79,10 +79,10 @@ class AcceleratorState {
   std::int64_t accumulation_steps() const;
   // Throws UsageError "prepare.elastic-loop" if there are elastic ranks, because `call` has no
   // meaning with them.
-  void refuse_with_elastic_ranks(const char* call) const;
+  void check_without_elastic_ranks(const char* call) const;
   // Throws UsageError "prepare.scaled-losses" if losses are scaled, because `call` cannot work with
   // them.
-  void refuse_with_scaled_losses(const char* call) const;
+  void check_without_scaled_losses(const char* call) const;
   // Throws if a forward pass of this module would now draw random numbers that belong to no virtual
   // rank.
   void check_forward(const torch::nn::Module& module) const;

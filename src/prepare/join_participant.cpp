@@ -42,7 +42,7 @@ void clear_gradients(const std::vector<DataParallelModel*>& models) {
 JoinScope::JoinScope(std::shared_ptr<AcceleratorState> state,
                      const std::vector<torch::nn::Module*>& models, JoinOptions options)
     : state_(std::move(state)), uncaught_exceptions_(std::uncaught_exceptions()) {
-  state_->refuse_with_elastic_ranks("join_uneven_inputs()");
+  state_->check_without_elastic_ranks("join_uneven_inputs()");
   state_->gradients.begin_join(models);
   state_->loaders.set_even_batches(options.even_batches);
 }

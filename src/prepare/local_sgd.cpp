@@ -14,7 +14,7 @@ LocalSGD::LocalSGD(std::shared_ptr<AcceleratorState> state,
       model_(std::move(model)),
       options_(options),
       uncaught_exceptions_(std::uncaught_exceptions()) {
-  state_->refuse_with_elastic_ranks("LocalSGD");
+  state_->check_without_elastic_ranks("LocalSGD");
   if (options_.local_sgd_steps < 1) {
     throw UsageError(
         "prepare.local-sgd-steps",

@@ -64,8 +64,8 @@ at::Tensor PreparedOptimizer::step(const std::function<at::Tensor()>& closure) {
   // meanwhile.
   std::optional<PhaseScope> phase;
   step_->check_closure();
-  state_->refuse_with_elastic_ranks("optimizer.step(closure)");
-  state_->refuse_with_scaled_losses("optimizer.step(closure)");
+  state_->check_without_elastic_ranks("optimizer.step(closure)");
+  state_->check_without_scaled_losses("optimizer.step(closure)");
   const auto evaluation = [&] {
     phase.reset();
     const at::Tensor loss = evaluate(closure);

@@ -60,7 +60,7 @@ class TrainingStep::Impl {
         options_(options),
         logger_("hasten", LogLevel::passive, state_->process, state_->group) {
     if (!compute_loss_) throw_no_loss("a model that does not compute its loss, and no function");
-    state_->refuse_with_elastic_ranks("training_step()");
+    state_->check_without_elastic_ranks("training_step()");
     if (options_.max_grad_norm > 0 && state_->stepping.in_backward)
       throw_needs_gradients("TrainingStepOptions::max_grad_norm");
     begin_graphs();
