@@ -7,7 +7,7 @@
 #include "device/collective_backend.h"
 #include "device/cuda/cuda_driver.h"
 #include "device/cuda/cuda_graphs.h"
-#include "device/cuda/cuda_library.h"
+#include "device/cuda/cuda_library_loader.h"
 #include "device/cuda/nccl.h"
 #include "device/cuda/nvml.h"
 #include "device/cuda/row_kernel_library.h"

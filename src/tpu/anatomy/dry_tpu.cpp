@@ -18,7 +18,7 @@
 #include "prepare/placement.h"
 #include "tpu/device/opened_tpu.h"
 #include "tpu/machine/tpus.h"
-#include "tpu/module/dry/dry_tpu.h"
+#include "tpu/module/dry/dry_tpu_functions.h"
 
 namespace hasten {
 namespace {

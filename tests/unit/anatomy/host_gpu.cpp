@@ -16,7 +16,7 @@
 #include <new>
 #include <thread>
 
-#include "device/cuda/cuda_library.h"
+#include "device/cuda/cuda_library_loader.h"
 #include "hasten/base/files.h"
 #include "hasten/base/text.h"
 

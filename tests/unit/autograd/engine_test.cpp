@@ -5,7 +5,7 @@
 #include <torch/csrc/autograd/engine.h>
 #include <torch/torch.h>
 
-#include "device/cuda/cuda_library.h"
+#include "device/cuda/cuda_library_loader.h"
 #include "hasten/base/files.h"
 #include "unit/check_in_fork.h"
 

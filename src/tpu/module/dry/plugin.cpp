@@ -11,7 +11,7 @@
 #include <utility>
 
 #include "base/internal_api.h"
-#include "tpu/module/dry/dry_tpu.h"
+#include "tpu/module/dry/dry_tpu_functions.h"
 #include "tpu/module/dry/objects.h"
 
 namespace hasten::dry_tpu {

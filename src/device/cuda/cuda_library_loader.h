@@ -1,4 +1,4 @@
-// File: device/cuda/cuda_library.h (internal)
+// File: device/cuda/cuda_library_loader.h (internal)
 // Loads LibTorch's CUDA library (hasten/device/cuda_library.h), from another file in a test.
 //
 //   const std::string reason = load_cuda_library({.driver = file, .file = library});

@@ -1,4 +1,4 @@
-#include "device/cuda/cuda_library.h"
+#include "device/cuda/cuda_library_loader.h"
 
 #include <ATen/detail/CUDAHooksInterface.h>
 #include <dlfcn.h>

@@ -1,4 +1,4 @@
-// File: tpu/module/dry/dry_tpu.h (internal)
+// File: tpu/module/dry/dry_tpu_functions.h (internal)
 // The functions that the module libhasten_dry_tpu.so exports to libhasten, besides PJRT's interface
 // for torch_tpu. The module simulates a TPU that the machine does not have. Its devices are those
 // of a topology, and the TPU's own compiler compiles each program for them. Results have memory but
