@@ -7,14 +7,13 @@
 #include "hasten/launch/launcher.h"
 #include "launch/cores.h"
 #include "launch/job.h"
+#include "launch/launch_device.h"
 #include "launch/programs.h"
 #include "launch/rank_variables.h"
 #include "launch/slurm_tasks.h"
 #include "launch/thread_waiting.h"
 #include "machine/installed_gpus.h"
 #include "machine/token.h"
-#include "tpu/launch/tpu_variables.h"
-#include "tpu/machine/installed_tpus.h"
 
 namespace hasten {
 
@@ -22,7 +21,7 @@ std::int64_t processes_on_this_machine(const LaunchConfiguration& run) {
   const LaunchOptions& options = run.options;
   if (options.nproc_per_node) return *options.nproc_per_node;
   if (options.num_processes) return *options.num_processes / run.machines.max_count;
-  if (options.tpu) return config::tpu_processes(config::whole_environment());
+  if (const auto processes = device_processes(options)) return *processes;
   const std::int64_t gpus =
       options.use_cpu ? 0 : static_cast<std::int64_t>(config::installed_gpus().size());
   if (options.gpu_ids != "all")
@@ -64,7 +63,7 @@ std::vector<RankCommand> rank_commands(const LaunchConfiguration& run, const Rou
   std::vector<std::vector<int>> cores(static_cast<std::size_t>(count));  // empty means all
   if (options.enable_cpu_affinity)
     cores = partition_cores(topology, cores.size(), gpus_of(options, topology, count));
-  const TpuRankVariables tpus(options, round);
+  const std::vector<VariableList> of_devices = device_variables(options, round);
   std::vector<RankCommand> commands;
   for (std::int64_t local = 0; local < count; ++local) {
     RankCommand command{
@@ -88,7 +87,7 @@ std::vector<RankCommand> rank_commands(const LaunchConfiguration& run, const Rou
     if (options.debug) set("ACCELERATE_DEBUG_MODE", "true");
     if (options.encrypt) set("HASTEN_ENCRYPT", *options.encrypt ? "true" : "false");
     if (options.gpu_ids != "all") set("CUDA_VISIBLE_DEVICES", options.gpu_ids);
-    set_all(tpus.variables_of(local));
+    set_all(of_devices[static_cast<std::size_t>(local)]);
     commands.push_back(std::move(command));
   }
   return commands;
@@ -102,7 +101,7 @@ std::string redact_variable(const std::string& variable) {
   if (variable == "MASTER_ADDR=") return "MASTER_ADDR=ADDRESS";
   if (starts_with(variable, str(kStoreVariable, "="))) return str(kStoreVariable, "=HOST:PORT");
   if (starts_with(variable, str(kTokenVariable, "="))) return str(kTokenVariable, "=(secret)");
-  return without_ports(variable);
+  return redact_device_variable(variable);
 }
 
 std::string numbers_text(const std::vector<int>& numbers) {

@@ -6,10 +6,8 @@
 
 namespace hasten {
 
-std::vector<std::pair<std::string, std::string>> rank_variables(const Round& round,
-                                                                std::int64_t local_rank,
-                                                                std::int64_t max_restarts,
-                                                                const std::string& job) {
+VariableList rank_variables(const Round& round, std::int64_t local_rank, std::int64_t max_restarts,
+                            const std::string& job) {
   const std::string rank = str(round.first_rank + local_rank), world = str(round.world_size);
   return {{"RANK", rank},
           {"LOCAL_RANK", str(local_rank)},

@@ -13,8 +13,10 @@
 
 namespace hasten {
 
+using VariableList = std::vector<std::pair<std::string, std::string>>;
+
 // `job` is the name by which the launcher's processes are found (job.h).
-HASTEN_INTERNAL_API std::vector<std::pair<std::string, std::string>> rank_variables(
-    const Round& round, std::int64_t local_rank, std::int64_t max_restarts, const std::string& job);
+HASTEN_INTERNAL_API VariableList rank_variables(const Round& round, std::int64_t local_rank,
+                                                std::int64_t max_restarts, const std::string& job);
 
 }  // namespace hasten

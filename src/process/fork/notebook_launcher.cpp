@@ -13,6 +13,7 @@
 #include "hasten/launch/worker.h"
 #include "launch/cores.h"
 #include "launch/job.h"
+#include "launch/launch_device.h"
 #include "launch/rank_variables.h"
 #include "launch/slurm_tasks.h"
 #include "process/fork/fork_safety.h"
@@ -21,8 +22,6 @@
 #include "rendezvous/job_server.h"
 #include "rendezvous/secure_context.h"
 #include "rendezvous/sockets.h"
-#include "tpu/launch/tpu_variables.h"
-#include "tpu/machine/installed_tpus.h"
 
 namespace hasten {
 namespace {
@@ -36,22 +35,19 @@ constexpr int kPollIntervalMs = 20;
 // The time from SIGTERM to SIGKILL. Ranks that wait for a dead rank need no more.
 constexpr auto kGrace = std::chrono::seconds(1);
 
-// Returns whether the processes use TPUs.
-bool on_tpus(const NotebookLauncherOptions& options) {
-  return !options.use_cpu && config::missing_tpu_reason(config::whole_environment()).empty();
-}
-
-TpuRankVariables tpu_ranks(const NotebookLauncherOptions& options, const Round& round) {
+// Returns the same options as hasten launch has them, with the device that the processes use.
+LaunchOptions to_launch_options(const NotebookLauncherOptions& options) {
   LaunchOptions launch;
-  launch.tpu = on_tpus(options);
+  launch.use_cpu = options.use_cpu;
   launch.mixed_precision = options.mixed_precision;
   launch.downcast_bf16 = options.downcast_bf16;
-  return TpuRankVariables(launch, round);
+  choose_available_device(launch);
+  return launch;
 }
 
 std::int64_t processes_of(const NotebookLauncherOptions& options) {
   if (options.num_processes) return *options.num_processes;
-  return on_tpus(options) ? config::tpu_processes(config::whole_environment()) : 1;
+  return device_processes(to_launch_options(options)).value_or(1);
 }
 
 void check(const NotebookLauncherOptions& options, std::int64_t num_processes) {
@@ -106,11 +102,12 @@ class ForkedAttempt {
         .store = to_text(Endpoint{.host = "127.0.0.1", .port = store_port_.number()}),
         .token = token_,
         .run_id = slurm_job_name(slurm)};
-    const TpuRankVariables tpus = tpu_ranks(options, round);
+    const std::vector<VariableList> of_devices =
+        device_variables(to_launch_options(options), round);
     pause_openmp();
     for (std::int64_t rank = 0; rank < num_processes; ++rank) {
       ForkedRank::Environment of_rank = variables(round, rank, options, job, threads);
-      append(of_rank, tpus.variables_of(rank));
+      append(of_rank, of_devices[static_cast<std::size_t>(rank)]);
       ranks_.emplace_back(function, of_rank, static_cast<int>(threads));
     }
     // The server has its own thread, so it is started after the forks. The ranks retry until it is

@@ -8,17 +8,14 @@
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
-#include "base/internal_api.h"
 #include "hasten/launch/launcher.h"
 #include "hasten/options/launch_options.h"
+#include "launch/rank_variables.h"
 #include "tpu/machine/installed_tpus.h"
 
 namespace hasten {
-
-using VariableList = std::vector<std::pair<std::string, std::string>>;
 
 class TpuVariables {
  public:
@@ -43,7 +40,7 @@ VariableList bf16_variables(Precision precision, bool downcast_bf16);
 // The variables that the ranks of this machine get because of TPUs. On TPUs they are the variables
 // above and options.tpu_env. Elsewhere there is only one, which keeps a program from using TPUs
 // unasked. Throws what TpuVariables throws.
-class HASTEN_INTERNAL_API TpuRankVariables {
+class TpuRankVariables {
  public:
   // Uses `tpu`, `mixed_precision`, `downcast_bf16` and `tpu_env` of the options.
   TpuRankVariables(const LaunchOptions& options, const Round& round);

@@ -6,10 +6,12 @@
 #include <algorithm>
 #include <cstdlib>
 #include <map>
+#include <optional>
 #include <set>
 
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
+#include "launch/launch_device.h"
 
 namespace launch_tpu_variables_test {
 
@@ -151,6 +153,31 @@ TEST_CASE("tpu variables: ranks on TPUs get their chips, bf16 and the user's var
   CHECK(found.at("XLA_USE_BF16") == "1");
   CHECK(found.at("A") == "1");
   CHECK(found.at("B") == "x=y");
+}
+
+TEST_CASE("tpu variables: the launcher and notebook_launcher get them from the launch devices") {
+  if (!config::installed_tpus().empty()) return;
+  LaunchOptions options;
+  choose_available_device(options);
+  CHECK_FALSE(options.tpu);
+  CHECK_FALSE(device_processes(options).has_value());
+  CHECK(device_variables(options, round_of(2)) == std::vector<VariableList>(2));
+  setenv("TPU_LIBRARY_PATH", "/a/plugin.so", 1);
+  options.use_cpu = true;
+  choose_available_device(options);
+  const bool with_cpu = options.tpu;
+  options.use_cpu = false;
+  choose_available_device(options);
+  const std::vector<VariableList> all = device_variables(options, round_of(2));
+  const std::optional<std::int64_t> processes = device_processes(options);
+  unsetenv("TPU_LIBRARY_PATH");
+  CHECK_FALSE(with_cpu);
+  CHECK(options.tpu);
+  CHECK(processes == 8);
+  REQUIRE(all.size() == 2);
+  CHECK(Variables(all[1].begin(), all[1].end()).at("TPU_VISIBLE_CHIPS") == "1");
+  CHECK(redact_device_variable("TORCH_TPU_SLICEBUILDER_ADDRESSES=localhost:1") ==
+        "TORCH_TPU_SLICEBUILDER_ADDRESSES=localhost:PORT");
 }
 
 TEST_CASE("tpu variables: bf16 sets Accelerate's variables, and messages hide the ports") {
