@@ -14,7 +14,7 @@ Only the sources of a device ask which kind of device a tensor is on; all others
 
 Examples and documents include no header of a folder `detail`, which has the parts of other public headers.
 
-Two sources or headers of src never have the same name, so that a name in a message or a stack identifies a file.
+Two files of include/hasten, src and cli never have the same name, so that a name in a message or a stack identifies a file.
 """
 import re
 import sys
@@ -36,8 +36,12 @@ ACCELERATOR_USERS = ("trainer", "plan")
 PUBLIC_ONLY = ("prepare", "process")
 PRIVATE_ACCESS = re.compile(r"\bAcceleratorState\b|\bstate_\s*->")
 FRIEND_OF_ACCELERATOR = re.compile(r"\bfriend class (Trainer|Plan)\b")
-DEVICE_KIND = re.compile(r"is_cuda\(|is_privateuseone|kCUDA|kPrivateUse1|hasCUDA|torch::cuda")
+DEVICE_KIND = re.compile(r"is_cuda\(|is_privateuseone|kCUDA|kPrivateUse1|hasCUDA|torch::cuda|DeviceType::(CUDA|PrivateUse1)|"
+                         r"\bDry(Gpu|Tpu)::is_\w+\(|\bDryTpu::active|\bis_gpu_simulated\(|\bis_cuda_library_loaded\(|\btpu_is_open\(|"
+                         r"\bis_(for|on)_(tpu|gpu|cuda)\(|\bon_tpus?\(|defers_reading")
 FOREIGN_NAMES = "src/process/backend/gloo_types/"
+# Public headers that programs include by their paths.
+SAME_PUBLIC_NAMES = {"precision.h": 2}
 # The headers that hasten_embed() writes (cmake/HastenEmbed.cmake).
 GENERATED = re.compile(r"\.(html|css|js|py)\.h$")
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', flags=re.MULTILINE)
@@ -101,14 +105,15 @@ def detail_problems():
 
 
 def repeated_names():
-    """Yields the names that several files of src have. It ignores FOREIGN_NAMES, whose file names another library determines."""
+    """Yields the names that several files have. It ignores FOREIGN_NAMES, whose file names another library determines."""
     files = defaultdict(list)
-    for path in sorted(p for p in (ROOT / "src").rglob("*") if p.suffix in (".h", ".cpp")):
-        name = path.relative_to(ROOT).as_posix()
-        if not name.startswith(FOREIGN_NAMES):
-            files[path.name].append(name)
-    for paths in files.values():
-        if len(paths) > 1:
+    for folder in ("include/hasten", "src", "cli"):
+        for path in sorted(p for p in (ROOT / folder).rglob("*") if p.suffix in (".h", ".cpp")):
+            name = path.relative_to(ROOT).as_posix()
+            if not name.startswith(FOREIGN_NAMES):
+                files[path.name].append(name)
+    for name, paths in files.items():
+        if len(paths) > SAME_PUBLIC_NAMES.get(name, 1):
             yield f"{', '.join(paths)}: these files have the same name"
 
 
