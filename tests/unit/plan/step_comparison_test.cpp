@@ -9,6 +9,7 @@
 #include "device/host_traffic.h"
 #include "hasten/base/error.h"
 #include "hasten/plan/plan.h"
+#include "plan/step_model.h"
 #include "plan/techniques.h"
 #include "unit/plan/planned_steps.h"
 
@@ -43,6 +44,22 @@ TEST_CASE("plan: a comparison has every technique, with the cost of its own esti
   options.budget = 0;
   CHECK(change_of(compare_changes(options), "offload_activations").rejection_reason ==
         "on the CPU everything is in the host's memory already");
+}
+
+TEST_CASE("plan: the device's model says which techniques it predicts") {
+  PlanOptions options{.step = {.device = "tpu:v5e:2x2"}};
+  const auto reason = [&](const char* name) {
+    return exclusion_reason(options, find_technique(name));
+  };
+  CHECK(reason("bf16").empty());
+  CHECK(reason("sgd").empty());
+  CHECK(reason("offload_states") == "hasten does not predict it for a TPU");
+  CHECK_FALSE(make_step_model(options)->adds_equal_micro_batches());
+  options.step.device = "cuda:t4";
+  CHECK(reason("offload_states").empty());
+  CHECK(make_step_model(options)->adds_equal_micro_batches());
+  options.step.mode = EstimateMode::inference;
+  CHECK(reason("sgd") == "it affects only training");
 }
 
 TEST_CASE("plan: a comparison has half the batch and half the length, if they can change") {
