@@ -276,6 +276,8 @@ int train(int argc, char** argv) {
   // `hasten` has already reported notices and errors; a direct call reports the errors, too.
   const TrainConfiguration run =
       parse_train({argv + 2, argv + argc}, config::process_environment());
+  // A write beyond the limit of file sizes is then an error that names the file.
+  std::signal(SIGXFSZ, SIG_IGN);
   keep_freed_memory();
   if (is_exported_model(run.options.model)) return train_exported(run);
   const bool evaluates = run.arguments.do_eval || run.arguments.eval_on_start;

@@ -85,5 +85,9 @@ ls kept
 mkdir fresh && hasten train --use_cpu --disable_tqdm --max_steps 1 --save_strategy no --model "$model" --data good.safetensors --output_dir fresh >/dev/null 2>&1
 ls fresh
 
+echo "## a limit of file sizes"
+(ulimit -f 20 && hasten train --use_cpu --disable_tqdm --max_steps 2 --save_steps 1 --async_save false --model "$model" --data good.safetensors --output_dir limited) 2>&1 | grep -oE '^exit code.*|got File too large.*'
+ls limited
+
 echo "## numbers"
 hasten train --use_cpu --disable_tqdm --max_steps 3 --learning_rate 1e38 --stop_on_nonfinite_loss --save_strategy no --model "$model" --data good.safetensors --output_dir out 2>&1 | grep -v '^hasten::'
