@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
+#include "anatomy/comparison_text.h"
 #include "base/count_text.h"
 #include "hasten/base/text.h"
 
@@ -238,7 +239,7 @@ std::string by_name_text(const Report& report) {
 }
 
 std::string expected_text(const StepTime& expected, double rows) {
-  const auto milliseconds = [](double seconds) { return significant(1000 * seconds, 3); };
+  const auto milliseconds = [](double seconds) { return three_digits(1000 * seconds); };
   return str(
       "\nExpected for a step: ", milliseconds(expected.seconds), " ms (",
       milliseconds(expected.seconds * (1 - expected.uncertainty)), " to ",
@@ -262,9 +263,9 @@ std::string headline(const Report& report) {
   if (const double lower_bound = min_step_seconds(report); report.dry && lower_bound > 0) {
     const double rows = static_cast<double>(report.samples) /
                         static_cast<double>(std::max<std::int64_t>(1, report.steps));
-    text +=
-        str("\nLower bound for a step (every operator at its roof): ",
-            significant(1000 * lower_bound, 3), " ms, ", per_second(rows / lower_bound, "samples"));
+    text += str(
+        "\nLower bound for a step (every operator at its roof): ", three_digits(1000 * lower_bound),
+        " ms, ", per_second(rows / lower_bound, "samples"));
     if (const auto expected = expected_step_time(report)) text += expected_text(*expected, rows);
   }
   return text + "\n";

@@ -320,6 +320,10 @@ TEST_CASE("GPU time: a predicted step has an expected time, a step on the CPU ha
   CHECK(expected->uncertainty < 1);
   CHECK(to_text(report).find("Expected for a step: ") != std::string::npos);
   CHECK(to_json(report).find("\"expected_step\"") != std::string::npos);
+  // A step of several seconds has a number of milliseconds without an exponent.
+  const std::string slow = to_text(step_of("bert-base", "cuda:t4", /*bf16=*/false, 64, 512));
+  CHECK(slow.find("Expected for a step: ") != std::string::npos);
+  CHECK_MESSAGE(slow.find("e+03 ms") == std::string::npos, slow);
   const anatomy::Report on_cpu = step_of("bert-base", "cpu");
   CHECK_FALSE(expected_step_time(on_cpu).has_value());
   CHECK(to_text(on_cpu).find("Expected for a step") == std::string::npos);
