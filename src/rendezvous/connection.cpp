@@ -225,12 +225,16 @@ std::string Connection::receive(Clock::time_point deadline, std::string_view wha
   return receive(clock, deadline, what);
 }
 
-void Connection::flush(Clock::time_point deadline) {
-  RunningClock clock;
+void Connection::flush(RunningClock& clock, Clock::time_point deadline) {
   while (is_open() && (has_unsent() || !is_authenticated_) && clock.now() < deadline) {
     wait(clock, deadline);
     advance();
   }
+}
+
+void Connection::flush(Clock::time_point deadline) {
+  RunningClock clock;
+  flush(clock, deadline);
 }
 
 }  // namespace hasten::rendezvous

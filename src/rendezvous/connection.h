@@ -68,6 +68,7 @@ class HASTEN_INTERNAL_API Connection {
   std::string receive(RunningClock& clock, Clock::time_point deadline, std::string_view what);
   std::string receive(Clock::time_point deadline, std::string_view what);
   // Blocks until everything is sent, the connection has closed, or the deadline has passed.
+  void flush(RunningClock& clock, Clock::time_point deadline);
   void flush(Clock::time_point deadline);
 
  private:

@@ -1,5 +1,7 @@
 #include "rendezvous/store_client.h"
 
+#include <poll.h>
+
 #include <algorithm>
 #include <thread>
 
@@ -7,17 +9,34 @@
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
 #include "rendezvous/backoff.h"
+#include "rendezvous/connect_attempt.h"
 #include "rendezvous/job_server.h"
 
 namespace hasten::rendezvous {
 namespace {
 
 constexpr auto kHandshakeTimeout = std::chrono::seconds(30);  // A suspended server answers late.
-constexpr double kConnectTimeout = 5;                         // Seconds.
+constexpr auto kConnectTimeout = std::chrono::seconds(5);
+constexpr int kClockInterval = 1000;  // Milliseconds between two readings of a RunningClock.
 constexpr auto kMinRetryPause = std::chrono::milliseconds(5);
 constexpr auto kMaxRetryPause = std::chrono::milliseconds(500);
 
 double seconds_of(Clock::duration time) { return std::chrono::duration<double>(time).count(); }
+
+// Returns the connected socket, or why there is none.
+ConnectResult connect_socket(const Endpoint& store, RunningClock& clock,
+                             Clock::time_point deadline) {
+  const auto left = std::clamp<Clock::duration>(deadline - clock.now(),
+                                                std::chrono::milliseconds(1), kConnectTimeout);
+  ConnectAttempt attempt(store, Clock::now() + left);
+  while (!attempt.done()) {
+    pollfd file{.fd = attempt.descriptor(), .events = attempt.events(), .revents = 0};
+    poll(&file, 1, std::min(attempt.longest_wait(), kClockInterval));
+    attempt.advance();
+    clock.now();
+  }
+  return attempt.take();
+}
 
 }  // namespace
 
@@ -27,14 +46,16 @@ StoreClient::StoreClient(Endpoint store, std::string token, std::chrono::millise
       token_(std::move(token)),
       response_timeout_(response_timeout),
       context_(Side::client, token_) {
-  connect(Clock::now() + timeout, timeout);
+  connect(timeout);
 }
 
-void StoreClient::connect(Clock::time_point deadline, std::chrono::milliseconds timeout) {
+void StoreClient::connect(std::chrono::milliseconds timeout) {
+  RunningClock clock;  // A rank that is suspended while it connects continues when it wakes up.
+  const auto deadline = clock.now() + timeout;
   Backoff backoff(kMinRetryPause, kMaxRetryPause);
-  while (!try_to_connect(deadline)) {
+  while (!try_to_connect(clock, deadline)) {
     const auto pause = backoff.next();
-    if (Clock::now() + pause >= deadline) {
+    if (clock.now() + pause >= deadline) {
       throw IoError("rendezvous.connect",
                     {.what = "the job's store at " + to_text(store_),
                      .got = last_failure_,
@@ -44,28 +65,27 @@ void StoreClient::connect(Clock::time_point deadline, std::chrono::milliseconds 
   }
 }
 
-bool StoreClient::try_to_connect(Clock::time_point deadline) {
-  const double left = seconds_of(deadline - Clock::now());
-  const ConnectResult result = connect_to(store_, std::clamp(left, 0.001, kConnectTimeout));
+bool StoreClient::try_to_connect(RunningClock& clock, Clock::time_point deadline) {
+  const ConnectResult result = connect_socket(store_, clock, deadline);
   last_failure_ = result.error;
   if (result.socket < 0) return false;
   connection_ = std::make_unique<Connection>(result.socket, context_);
   connection_->send(kStoreGreeting);
-  const auto until = std::min(deadline, Clock::now() + kHandshakeTimeout);
-  connection_->flush(until);
+  const auto until = std::min(deadline, clock.now() + kHandshakeTimeout);
+  connection_->flush(clock, until);
   if (connection_->was_rejected()) {
     throw IoError("rendezvous.refused",
                   {.what = str("the job's store at ", to_text(store_),
                                " has refused this process: ", connection_->close_reason()),
                    .hint = "HASTEN_JOB_TOKEN must be the same in every process of the job"});
   }
-  return receive_greeting(until);
+  return receive_greeting(clock, until);
 }
 
-bool StoreClient::receive_greeting(Clock::time_point deadline) {
+bool StoreClient::receive_greeting(RunningClock& clock, Clock::time_point deadline) {
   std::string greeting;
   try {
-    greeting = connection_->receive(deadline, "the store's greeting");
+    greeting = connection_->receive(clock, deadline, "the store's greeting");
   } catch (const IoError&) {
     last_failure_ = connection_->is_open()
                         ? "no answer"

@@ -6,9 +6,9 @@
 //   store.wait({"rank 1"}, 1min);
 //
 // If the server closes the connection before it has answered, it is busy, and the constructor tries
-// again until the timeout. Only a TLS alert means that the token is wrong. Requests are numbered,
-// so the late answer to a call that has timed out is skipped; the server may have executed the
-// call.
+// again until the timeout. The time during which this process is suspended does not count. Only a
+// TLS alert means that the token is wrong. Requests are numbered, so the late answer to a call that
+// has timed out is skipped; the server may have executed the call.
 //
 // Throws IoError "rendezvous.connect", "rendezvous.refused", "rendezvous.version",
 // "rendezvous.lost", "rendezvous.time" (with the missing keys), UsageError "rendezvous.store" and
@@ -57,10 +57,10 @@ class HASTEN_INTERNAL_API StoreClient {
   std::string own_address() const { return local_address(connection_->descriptor()); }
 
  private:
-  void connect(Clock::time_point deadline, std::chrono::milliseconds timeout);
+  void connect(std::chrono::milliseconds timeout);
   // Returns whether the server has answered; if not, `last_failure_` says why.
-  bool try_to_connect(Clock::time_point deadline);
-  bool receive_greeting(Clock::time_point deadline);
+  bool try_to_connect(RunningClock& clock, Clock::time_point deadline);
+  bool receive_greeting(RunningClock& clock, Clock::time_point deadline);
 
   Packer request(StoreRequest kind);
   // Returns the answer's fields. The server may wait for `timeout`.

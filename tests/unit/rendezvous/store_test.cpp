@@ -84,15 +84,20 @@ TEST_CASE("store: a waiter is answered when the key comes, or gets the missing k
   }
 }
 
+// Stops this process once, and sleeps before and after that.
+void stop_between_sleeps() {
+  std::this_thread::sleep_for(300ms);
+  kill(getpid(), SIGSTOP);
+  // Sleeps in short parts, because a sleep also passes while the process is stopped.
+  for (int part = 0; part < 5; ++part) std::this_thread::sleep_for(100ms);
+}
+
 // Waits for a key while the process is stopped once. Returns the code of the error.
 std::string wait_while_stopped() {
   JobServer server({.token = kToken});
   StoreClient waiting(at(server), kToken, 20s), setting(at(server), kToken, 20s);
   std::thread later([&] {
-    std::this_thread::sleep_for(300ms);
-    kill(getpid(), SIGSTOP);
-    // Sleeps in short parts, because a sleep also passes while the process is stopped.
-    for (int part = 0; part < 5; ++part) std::this_thread::sleep_for(100ms);
+    stop_between_sleeps();
     setting.set("key", "value");
   });
   const std::string code = code_of([&] { waiting.wait({"key"}, 5s); });
@@ -100,23 +105,40 @@ std::string wait_while_stopped() {
   return code;
 }
 
-TEST_CASE("store: a job that is suspended while a rank waits for a key continues") {
-  const pid_t job = fork();
-  if (job == 0) {
-    try {
-      _exit(wait_while_stopped() == "none" ? 0 : 1);
-    } catch (...) {
-      _exit(2);
+// Connects to a server that starts after the process was stopped once. Returns the code of the
+// error.
+std::string connect_while_stopped() {
+  const int port = JobServer({.token = kToken}).port();
+  std::optional<JobServer> server;
+  std::thread later([&] {
+    stop_between_sleeps();
+    server.emplace(ServerOptions{.port = port, .token = kToken});
+  });
+  const std::string code =
+      code_of([&] { StoreClient client({.host = "127.0.0.1", .port = port}, kToken, 5s); });
+  later.join();
+  return code;
+}
+
+TEST_CASE("store: a rank that is suspended while it connects or waits for a key continues") {
+  for (const auto call : {wait_while_stopped, connect_while_stopped}) {
+    const pid_t job = fork();
+    if (job == 0) {
+      try {
+        _exit(call() == "none" ? 0 : 1);
+      } catch (...) {
+        _exit(2);
+      }
     }
+    int status = 0;
+    REQUIRE(waitpid(job, &status, WUNTRACED) == job);
+    REQUIRE(WIFSTOPPED(status));
+    std::this_thread::sleep_for(6s);  // longer than the limit
+    kill(job, SIGCONT);
+    REQUIRE(waitpid(job, &status, 0) == job);
+    CHECK(WIFEXITED(status));
+    CHECK(WEXITSTATUS(status) == 0);
   }
-  int status = 0;
-  REQUIRE(waitpid(job, &status, WUNTRACED) == job);
-  REQUIRE(WIFSTOPPED(status));
-  std::this_thread::sleep_for(6s);  // longer than the limit
-  kill(job, SIGCONT);
-  REQUIRE(waitpid(job, &status, 0) == job);
-  CHECK(WIFEXITED(status));
-  CHECK(WEXITSTATUS(status) == 0);
 }
 
 TEST_CASE("store: a wrong or missing token, noise and silence disturb no other client") {
