@@ -167,6 +167,18 @@ TEST_CASE("checkpoints: a save appears with its manifest, after which the oldest
   verify_checkpoint(run.folder.path() / "checkpoint-30");
 }
 
+TEST_CASE("checkpoints: deleting them does not follow symbolic links") {
+  const TemporaryDirectory outside;
+  write_file_atomically(outside.path() / "thesis.tex", "text");
+  const Checkpoints run({1, 2, 3});
+  fs::create_directory_symlink(outside.path(), run.folder.path() / "checkpoint-1" / "more");
+  fs::create_symlink(outside.path() / "thesis.tex", run.folder.path() / "checkpoint-2" / "file");
+  fs::create_directory_symlink(outside.path(), run.folder.path() / "checkpoint-0");
+  rotate_checkpoints(run.folder.path(), {.limit = 1});
+  CHECK(run.names() == FolderNames{"checkpoint-3"});
+  CHECK(read_file(outside.path() / "thesis.tex") == "text");
+}
+
 TEST_CASE("checkpoints: a folder with other files is never replaced") {
   const TemporaryDirectory folder;
   fs::create_directory(folder.path() / "work");

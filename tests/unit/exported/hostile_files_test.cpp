@@ -5,6 +5,9 @@
 
 #include "exported/kernel_checks.h"
 #include "exported/operators.h"
+#include "formats/zip_archive.h"
+#include "fuzz/zip_bytes.h"
+#include "hasten/base/error.h"
 #include "hasten/base/text.h"
 #include "hasten/exported/exported_module.h"
 #include "unit/code_of.h"
@@ -79,6 +82,25 @@ TEST_CASE("exported: damaged archives are refused") {
   CHECK(code_of_bytes(renamed("weight_0")) == "exported.archive");
   CHECK(code_of_bytes(replaced(good, "model/archive_format", "other/archive_format")) ==
         "exported.archive");
+}
+
+TEST_CASE("exported: records that share bytes are refused") {
+  // The bytes of the record m/a are the record m/b with its header. A file of such records can
+  // expand to any size.
+  const std::string inner = archive_of({{"m/b", "content"}}), record = inner.substr(0, 40);
+  const std::string outer = archive_of({{"m/a", record}});
+  const std::size_t begin = 33, list = begin + record.size();
+  std::string entry = inner.substr(record.size(), 49);
+  entry.replace(42, 4, zip_number(begin, 4));
+  const std::string archive = outer.substr(0, list + 49) + entry + zip_number(0x06054b50, 4) +
+                              zip_number(0, 4) + zip_number(2, 2) + zip_number(2, 2) +
+                              zip_number(98, 4) + zip_number(list, 4) + zip_number(0, 2);
+  const TemporaryDirectory scratch;
+  const std::filesystem::path file = scratch.path() / "model.pt2";
+  write_file_atomically(file, archive_of({{"m/a", record}, {"m/b", "content"}}));
+  CHECK(ZipArchive(file).names().size() == 2);
+  write_file_atomically(file, archive);
+  CHECK_THROWS_WITH_AS(ZipArchive{file}, doctest::Contains("two records share bytes"), DataError);
 }
 
 TEST_CASE("exported: a short archive does not point outside of the file") {
