@@ -93,6 +93,10 @@ struct DeviceTraits {
   bool can_be_simulated = false;
 };
 
+// LibTorch's operators for attention of rows that have different lengths and no padding
+// (ops/packed_attention.h).
+enum class PackedAttention { none, flash, efficient };
+
 // The settings that determine the device of a process.
 struct DeviceRequest {
   bool cpu = false;
@@ -166,6 +170,12 @@ class Device {
   // Returns whether the device has kernels of hasten's own for numbers of this type, which the
   // operators of ops/ use instead of LibTorch's.
   virtual bool has_kernels(at::ScalarType) const { return false; }
+
+  // Returns the operator that computes attention of packed rows with heads of this size.
+  virtual PackedAttention packed_attention(at::ScalarType, std::int64_t /*head_size*/,
+                                           int /*index*/) const {
+    return PackedAttention::none;
+  }
 
   // Returns a recorder of graphs of operations (device/graph_recorder.h), or why there is none.
   virtual GraphSupport graphs(int index) const;

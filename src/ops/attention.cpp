@@ -6,6 +6,7 @@
 #include "ops/attention_cpu.h"
 #include "ops/composed_attention.h"
 #include "ops/cpu.h"
+#include "ops/packed_attention.h"
 
 namespace hasten::ops {
 namespace {
@@ -104,11 +105,16 @@ void check_attention(const Tensor& q, const Tensor& k, const Tensor& v, const Ke
 Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, const KeyMask& mask,
                  const AttentionHeads& heads, double p, bool training) {
   check_attention(q, k, v, mask, heads, p);
-  const auto cast = [](const Tensor& x) { return x.device().is_cpu() ? x.to(product_type(x)) : x; };
+  const bool is_packed = !mask.lengths().empty();
+  // Autocast casts the inputs of LibTorch's attention of padded rows, but not those of its
+  // operators for packed rows.
+  const auto cast = [&](const Tensor& x) {
+    return is_packed || x.device().is_cpu() ? x.to(product_type(x)) : x;
+  };
   const Tensor queries = cast(q), keys = cast(k), values = cast(v), &additive = mask.additive();
   const bool fits = fits_kernels(queries, keys, values, additive);
-  if (!fits && !mask.lengths().empty())
-    return attend_padded(attention, queries, keys, values, mask, heads, p, training);
+  if (is_packed && (!fits || is_packed_operator_replaced()))
+    return attend_packed(queries, keys, values, mask, heads, p, training);
   if (!fits) return reference_attention(queries, keys, values, mask, heads, training ? p : 0);
   const DropoutState dropout = draw_dropout(p, training);
   TORCH_CHECK(!dropout.seed_at,

@@ -25,12 +25,17 @@ KeyMask::KeyMask(const Tensor& attention_mask) {
                   .masked_fill_(masked, -std::numeric_limits<float>::infinity());
 }
 
-KeyMask KeyMask::packed(std::vector<std::int64_t> lengths) {
+KeyMask KeyMask::packed(std::vector<std::int64_t> lengths, Tensor bounds) {
   TORCH_CHECK(!lengths.empty() && *std::min_element(lengths.begin(), lengths.end()) >= 0,
               "KeyMask::packed: got lengths ", at::IntArrayRef(lengths),
               ", expected one or more, none of them negative");
+  TORCH_CHECK(!bounds.defined() || (bounds.scalar_type() == at::kInt && bounds.dim() == 1 &&
+                                    bounds.size(0) == std::ssize(lengths) + 1),
+              "KeyMask::packed: got bounds of ", bounds.scalar_type(), " and shape ",
+              bounds.sizes(), " for ", lengths.size(), " rows, expected Int [rows + 1]");
   KeyMask mask{Tensor()};
   mask.lengths_ = std::move(lengths);
+  mask.bounds_ = std::move(bounds);
   return mask;
 }
 

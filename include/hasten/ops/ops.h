@@ -128,8 +128,10 @@ class HASTEN_API KeyMask {
   // may.
   explicit KeyMask(const Tensor& attention_mask);
   // For a batch of one row that consists of consecutive rows of these lengths. Each of them attends
-  // to all of its own tokens and to no others.
-  static KeyMask packed(std::vector<std::int64_t> lengths);
+  // to all of its own tokens and to no others. `bounds`, int32 [rows + 1], has the first token of
+  // each row and the end, on the device of the inputs. If it is undefined, attention on a GPU
+  // copies it there in each call.
+  static KeyMask packed(std::vector<std::int64_t> lengths, Tensor bounds = Tensor());
 
   // Returns a mask in which a token attends to no later token either. The queries are the last of
   // the keys: with fewer queries than keys, the earlier keys come from a cache.
@@ -144,10 +146,12 @@ class HASTEN_API KeyMask {
   const Tensor& additive() const { return additive_; }
   // The lengths of packed rows; empty if rows are not packed.
   const std::vector<std::int64_t>& lengths() const { return lengths_; }
+  // The bounds of packed rows; may be undefined.
+  const Tensor& bounds() const { return bounds_; }
   bool is_causal() const { return is_causal_; }
 
  private:
-  Tensor additive_;
+  Tensor additive_, bounds_;
   std::vector<std::int64_t> lengths_;
   bool is_causal_ = false;
 };

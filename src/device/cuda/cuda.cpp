@@ -3,6 +3,7 @@
 #include <torch/cuda.h>
 
 #include <algorithm>
+#include <map>
 
 #include "device/collective_backend.h"
 #include "device/cuda/cuda_driver.h"
@@ -30,6 +31,15 @@ std::int64_t gpus() {
 
 at::Device gpu(std::int64_t index) {
   return at::Device(at::kCUDA, static_cast<at::DeviceIndex>(index));
+}
+
+// Asks NVML once for each GPU, because attention asks for each call.
+int known_capability(int index) {
+  if (is_gpu_simulated()) return compute_capability(index);
+  thread_local std::map<int, int> known;
+  const auto [found, is_new] = known.try_emplace(index, 0);
+  if (is_new) found->second = compute_capability(index);
+  return found->second;
 }
 
 class Cuda final : public Device {
@@ -60,6 +70,25 @@ class Cuda final : public Device {
   const CollectiveBackend* collectives() const override { return &nccl(); }
 
   bool has_kernels(at::ScalarType type) const override { return has_gpu_row_kernels(type); }
+
+  // The conditions are those of the kernels in LibTorch 2.11. On some GPUs the shared memory is too
+  // small for the backward pass of FlashAttention with wide heads.
+  PackedAttention packed_attention(at::ScalarType type, std::int64_t head_size,
+                                   int index) const override {
+    const at::Context& context = at::globalContext();
+    const int capability = known_capability(index);
+    const bool is_ampere = capability >= 80, is_short = at::isReducedFloatingType(type),
+               is_small = capability == 86 || capability == 89 || capability >= 120;
+    if (is_short && is_ampere && head_size % 8 == 0 && head_size <= (is_small ? 192 : 256) &&
+        context.userEnabledFlashSDP())
+      return PackedAttention::flash;
+    const bool has_type =
+        type == at::kFloat || type == at::kHalf || (type == at::kBFloat16 && is_ampere);
+    const std::int64_t alignment = is_short ? 8 : is_ampere ? 4 : 1;
+    const bool is_supported = capability >= 50 && has_type && head_size % alignment == 0;
+    return is_supported && context.userEnabledMemEfficientSDP() ? PackedAttention::efficient
+                                                                : PackedAttention::none;
+  }
 
   GraphSupport graphs(int index) const override { return cuda_graphs(index); }
 

@@ -13,6 +13,8 @@
 #include "hasten/base/error.h"
 #include "hasten/ops/ops.h"
 #include "ops/kernels/kernels.h"
+#include "ops/packed_attention.h"
+#include "unit/each_row_attention.h"
 #include "unit/ops/operator_checks.h"
 
 namespace ops_attention_test {
@@ -241,6 +243,37 @@ TEST_CASE("ops: attention reads parts of larger tensors in place, with the same 
                  ops::attention(q, keys.contiguous(), keys.contiguous(),
                                 ops::KeyMask(at::tensor({0, 0, 1, 1, 1, 1, 1}).expand({2, 7})), 4,
                                 0, false)) < 1e-6);
+}
+
+// On a GPU another operator computes packed rows. Everything else runs here.
+TEST_CASE("ops: packed rows that the operator of a device computes equal those of the CPU") {
+  torch::manual_seed(12);
+  const std::vector<std::int64_t> lengths = {4, 9, 1, 6};
+  const std::int64_t tokens = 20, size = 8;
+  for (const std::int64_t key_heads : {4, 2}) {
+    for (const bool is_causal : {false, true}) {
+      CAPTURE(key_heads);
+      CAPTURE(is_causal);
+      // The three inputs are parts of one tensor, as in GPT-2.
+      const Tensor all = leaf({1, tokens, (4 + 2 * key_heads) * size});
+      const std::vector<Tensor> parts =
+          all.split_with_sizes({4 * size, key_heads * size, key_heads * size}, -1);
+      const ops::KeyMask rows = ops::KeyMask::packed(lengths);
+      const ops::AttentionHeads heads(4, key_heads, 0.3);
+      const auto attend = [&] {
+        return ops::attention(parts[0], parts[1], parts[2], is_causal ? rows.causal() : rows, heads,
+                              0, /*training=*/true);
+      };
+      const Tensor expected = attend();
+      const ops::PackedOperatorReplacement on_cpu(each_row_attention);
+      const std::int64_t before = each_row_attention_calls;
+      check_same(attend(), expected, {all}, 1e-5);
+      CHECK(each_row_attention_calls == before + 1);
+    }
+  }
+  CHECK_FALSE(ops::is_packed_operator_replaced());
+  CHECK_THROWS_AS(ops::KeyMask::packed({3, 7}, at::zeros({2}, at::kInt)), c10::Error);
+  CHECK_THROWS_AS(ops::KeyMask::packed({3, 7}, at::zeros({3}, at::kLong)), c10::Error);
 }
 
 TEST_CASE("ops: causal attention of packed rows equals that of each row") {
