@@ -16,15 +16,19 @@ struct AttentionShare {
 struct AttentionRule {
   AttentionShare before_hopper, from_hopper;
   bool is_backward = false;
-  // The positions of two arguments: the share of dropped scores, and whether attention is causal.
+  // The positions of two arguments: the share of dropped scores, and whether attention is causal,
+  // or its type of mask.
   std::size_t dropout = 0, causal = 0;
   // The bytes that further kernels move for each number of the query.
   double further_bytes = 0;
+  // The position of the length of the longest row if rows are packed. 0 if the query is [batch,
+  // heads, length, size].
+  std::size_t longest = 0;
 };
 
 // For Hopper and later, the shares of cuDNN's kernels and of the memory-efficient kernel are
 // measured on an H200, where the memory-efficient kernel uses Ampere instructions. The other shares
-// are estimates.
+// are estimates. The kernels for packed rows are the same as those for rows of one length.
 const AttentionRule* find_attention(std::string_view name) {
   static const std::map<std::string, AttentionRule, std::less<>> all = {
       {"aten::_scaled_dot_product_flash_attention", {{0.65, 0.78}, {0.40, 0.48}, false, 3, 4}},
@@ -38,6 +42,10 @@ const AttentionRule* find_attention(std::string_view name) {
       {"aten::_scaled_dot_product_efficient_attention", {{0.45, 0.54}, {0.255, 0.34}, false, 5, 6}},
       {"aten::_scaled_dot_product_efficient_attention_backward",
        {{0.30, 0.36}, {0.25, 0.28}, true, 9, 11}},
+      {"aten::_flash_attention_forward", {{0.65, 0.78}, {0.40, 0.48}, false, 7, 8, 0, 6}},
+      {"aten::_flash_attention_backward", {{0.55, 0.66}, {0.32, 0.38}, true, 10, 11, 0, 9}},
+      {"aten::_efficient_attention_forward", {{0.45, 0.54}, {0.255, 0.34}, false, 8, 9, 0, 7}},
+      {"aten::_efficient_attention_backward", {{0.30, 0.36}, {0.25, 0.28}, true, 11, 14, 0, 9}},
   };
   const auto found = all.find(name);
   return found == all.end() ? nullptr : &found->second;
@@ -70,8 +78,21 @@ const c10::IValue* find_value(const OperatorCall& call, std::size_t argument) {
 // Returns the share of the scores that is computed.
 double computed_share(const OperatorCall& call, const AttentionRule& rule, double length) {
   const c10::IValue* const causal = find_value(call, rule.causal);
-  const bool is_causal = causal != nullptr && causal->isBool() && causal->toBool();
+  const bool is_causal = causal != nullptr && ((causal->isBool() && causal->toBool()) ||
+                                               (causal->isInt() && causal->toInt() != 0));
   return is_causal ? std::min(1.0, 0.5 + kScoreRows / (2 * length)) : 1;
+}
+
+// Returns the number of keys of the longest row, or nullopt if the call has other shapes.
+std::optional<double> keys_of_longest_row(const OperatorCall& call, const AttentionRule& rule,
+                                          const TensorShape& query) {
+  if (rule.longest == 0) {
+    if (query.sizes.size() != 4) return {};
+    return static_cast<double>(query.sizes[2]);
+  }
+  const c10::IValue* const longest = find_value(call, rule.longest);
+  if (query.sizes.size() < 3 || longest == nullptr || !longest->isInt()) return {};
+  return static_cast<double>(std::max<std::int64_t>(1, longest->toInt()));
 }
 
 double dropout_seconds(const OperatorCall& call, const AttentionRule& rule, double scores,
@@ -87,14 +108,15 @@ std::optional<double> attention_seconds(const OperatorCall& call, const GpuSpeed
   const AttentionRule* const rule = find_attention(call.name);
   if (rule == nullptr) return {};
   const TensorShape& query = call.shapes.input(rule->is_backward ? 1 : 0);
-  if (query.sizes.size() != 4) return {};
+  const std::optional<double> length = keys_of_longest_row(call, *rule, query);
+  if (!length) return {};
   const AttentionShare shares =
       gpu.compute_capability >= 90 ? rule->from_hopper : rule->before_hopper;
-  const double share = query.sizes[3] >= kWideHead ? shares.wide : shares.narrow;
-  const double flops =
-      call.flops * computed_share(call, *rule, static_cast<double>(query.sizes[2]));
+  const std::int64_t size = query.sizes.back();
+  const double share = size >= kWideHead ? shares.wide : shares.narrow;
+  const double flops = call.flops * computed_share(call, *rule, *length);
   const double products = rule->is_backward ? kProductsBackward : kProductsForward;
-  const double scores = flops / (2 * products * static_cast<double>(query.sizes[3]));
+  const double scores = flops / (2 * products * static_cast<double>(size));
   return flops / (share * attention_rate(query.type, gpu)) +
          dropout_seconds(call, *rule, scores, gpu) +
          rule->further_bytes * static_cast<double>(query.numel) /

@@ -117,6 +117,53 @@ Results efficient_attention_backward(Arguments a) {
           wanted[3] && bias.defined() ? at::empty(bias.sizes(), bias.options()) : Tensor()};
 }
 
+// Attention of packed rows: q is [tokens, heads, size], and so are k and v. A bound [rows + 1] says
+// where each row begins. The efficient operators take a batch of 1 before these dimensions.
+
+struct PackedSizes {
+  PackedSizes(const Tensor& q, const Tensor& bounds)
+      : rows(bounds.defined() ? bounds.numel() - 1 : q.size(0)),
+        tokens(q.numel() / std::max<std::int64_t>(1, q.size(-1) * q.size(-2))),
+        heads(q.size(-2)),
+        size(q.size(-1)) {}
+  std::int64_t rows, tokens, heads, size;
+};
+
+// Returns max_q if the rows are packed, and otherwise the length of q [batch, length, heads, size].
+std::int64_t longest_row(const Tensor& q, const Tensor& bounds, const c10::IValue& longest) {
+  return bounds.defined() && longest.isInt() ? longest.toInt() : q.size(1);
+}
+
+Results packed_flash_attention(Arguments a) {
+  const Tensor q = tensor(a, 0), bounds = tensor(a, 3);
+  const PackedSizes n(q, bounds);
+  const Tensor log_sum =
+      bounds.defined() ? floats({n.heads, n.tokens}, q) : floats({n.rows, n.heads, q.size(1)}, q);
+  return {at::empty_like(q), log_sum, numbers({2}, q, at::kUInt64), numbers({}, q, at::kUInt64),
+          numbers({0}, q, q.scalar_type())};
+}
+
+Results packed_efficient_attention(Arguments a) {
+  const Tensor q = tensor(a, 0), v = tensor(a, 2), bounds = tensor(a, 4);
+  const PackedSizes n(q, bounds);
+  const std::int64_t longest = longest_row(q, bounds, a[6]),
+                     kept = a[10].toBool() ? at::round_up<std::int64_t>(longest, 32) : 0;
+  const Tensor on_host = at::empty({}, at::TensorOptions().dtype(at::kLong));
+  return {at::empty({q.size(0), q.size(1), n.heads, v.size(3)}, q.options()),
+          floats({n.rows, n.heads, kept}, q),
+          on_host,
+          on_host,
+          longest,
+          a[7].isInt() ? a[7].toInt() : tensor(a, 1).size(1)};
+}
+
+Results packed_efficient_attention_backward(Arguments a) {
+  const auto gradient = [&](std::size_t i) {
+    return at::empty(tensor(a, i).sizes(), tensor(a, i).options());
+  };
+  return {gradient(1), gradient(2), gradient(3), Tensor()};
+}
+
 Results cudnn_attention(Arguments a) {
   const Tensor q = tensor(a, 0), k = tensor(a, 1), v = tensor(a, 2);
   const Heads n(q, k);
@@ -205,11 +252,18 @@ WorkspaceStages flash_attention_backward_workspace(Arguments a, const Gpu&) {
            4 * n.rows() * queries * padded_size(n.size)}};
 }
 
+// The sizes of a call of the memory-efficient kernel. `batch` counts the packed rows or the rows of
+// the batch, `queries` and `keys` are those of the longest row, and `tokens` counts all queries.
+struct EfficientCall {
+  std::int64_t batch, heads, queries, keys, size, tokens;
+  std::int64_t rows() const { return batch * heads; }
+};
+
 // The gradient of q is summed in float, in tiles of [rows, columns]. The gradients of k and v are
-// summed in the same way for 16-bit types and a head size above 64.
-WorkspaceStages efficient_attention_backward_workspace(Arguments a, const Gpu&) {
-  const Tensor gradient = tensor(a, 0), q = tensor(a, 1);
-  const Heads n(q, tensor(a, 2));
+// summed in the same way for 16-bit types and a head size above 64. `copied` is the number of bytes
+// of the copy of the gradient.
+WorkspaceStages efficient_backward_stages(const EfficientCall& n, const Tensor& gradient,
+                                          const Tensor& q, std::int64_t copied) {
   const std::int64_t rows = !is_half(q) && n.size > 64 ? 128 : 64, columns = 64;
   const std::int64_t of_q = at::ceil_div<std::int64_t>(n.queries, rows) *
                             at::ceil_div<std::int64_t>(n.size, columns) *
@@ -221,11 +275,51 @@ WorkspaceStages efficient_attention_backward_workspace(Arguments a, const Gpu&) 
     splits = std::clamp<std::int64_t>(std::min(splits, 200 / n.rows()), 1, splits);
     of_k_and_v = 2 * splits * columns * at::round_up<std::int64_t>(n.size, rows);
   }
-  const std::int64_t delta = 4 * n.rows() * n.queries,
+  const std::int64_t delta = 4 * n.heads * n.tokens,
                      tiles = 4 * n.rows() * at::round_up<std::int64_t>(of_q + of_k_and_v, 4);
-  if (is_half(q)) return {{copy_bytes(gradient), delta, tiles}};
-  return {{copy_bytes(gradient), static_cast<std::int64_t>(gradient.nbytes()), delta, delta},
-          {copy_bytes(gradient), delta, tiles}};
+  if (is_half(q)) return {{copied, delta, tiles}};
+  return {{copied, static_cast<std::int64_t>(gradient.nbytes()), delta, delta},
+          {copied, delta, tiles}};
+}
+
+WorkspaceStages efficient_attention_backward_workspace(Arguments a, const Gpu&) {
+  const Tensor gradient = tensor(a, 0), q = tensor(a, 1);
+  const Heads n(q, tensor(a, 2));
+  return efficient_backward_stages(
+      {n.batch, n.heads, n.queries, n.keys, n.size, n.batch * n.queries}, gradient, q,
+      copy_bytes(gradient));
+}
+
+// Returns the bytes of the copy of x that a kernel needs unless x is contiguous.
+std::int64_t contiguous_copy_bytes(const Tensor& x) {
+  return x.is_contiguous() ? 0 : static_cast<std::int64_t>(x.nbytes());
+}
+
+// The rows of the sums are at least 128 apart, so each row adds 128 of them. If heads of q share a
+// head of k and v, each of them first gets its own gradient.
+WorkspaceStages packed_flash_attention_backward_workspace(Arguments a, const Gpu&) {
+  const Tensor gradient = tensor(a, 0), q = tensor(a, 1), k = tensor(a, 2), bounds = tensor(a, 6);
+  const PackedSizes n(q, bounds);
+  const std::int64_t queries = bounds.defined()
+                                   ? n.tokens + 128 * n.rows
+                                   : n.rows * at::round_up<std::int64_t>(q.size(1), 128);
+  std::vector<std::int64_t> held = {contiguous_copy_bytes(gradient),
+                                    contiguous_copy_bytes(tensor(a, 4)), 4 * n.heads * queries,
+                                    4 * n.heads * queries * padded_size(n.size)};
+  if (k.size(-2) != n.heads) {
+    const std::int64_t repeated = static_cast<std::int64_t>(k.nbytes()) / k.size(-2) * n.heads;
+    held.insert(held.end(), {repeated, repeated});
+  }
+  return {held};
+}
+
+WorkspaceStages packed_efficient_attention_backward_workspace(Arguments a, const Gpu&) {
+  const Tensor gradient = tensor(a, 0), q = tensor(a, 1), bounds = tensor(a, 6);
+  const PackedSizes n(q, bounds);
+  return efficient_backward_stages(
+      {n.rows, n.heads, longest_row(q, bounds, a[8]), longest_row(tensor(a, 2), tensor(a, 7), a[9]),
+       n.size, n.tokens},
+      gradient, q, contiguous_copy_bytes(gradient));
 }
 
 // Measured on an H200 with cuDNN 9: a plan without a mask takes one block of the smallest size.
@@ -373,6 +467,10 @@ ShapeRule find_gpu_shape_rule(std::string_view name, std::string_view overload) 
       {"aten::_scaled_dot_product_efficient_attention_backward", efficient_attention_backward},
       {"aten::_scaled_dot_product_cudnn_attention", cudnn_attention},
       {"aten::_scaled_dot_product_cudnn_attention_backward", like_q_k_v},
+      {"aten::_flash_attention_forward", packed_flash_attention},
+      {"aten::_flash_attention_backward", like_q_k_v},
+      {"aten::_efficient_attention_forward", packed_efficient_attention},
+      {"aten::_efficient_attention_backward", packed_efficient_attention_backward},
       {"aten::_foreach_norm", foreach_norm},
       {"aten::cudnn_batch_norm", cudnn_batch_norm},
       {"aten::cudnn_batch_norm_backward", cudnn_batch_norm_backward},
@@ -395,6 +493,8 @@ GpuWorkspace find_gpu_workspace(std::string_view name) {
       {"aten::_scaled_dot_product_flash_attention_backward", flash_attention_backward_workspace},
       {"aten::_scaled_dot_product_efficient_attention_backward",
        efficient_attention_backward_workspace},
+      {"aten::_flash_attention_backward", packed_flash_attention_backward_workspace},
+      {"aten::_efficient_attention_backward", packed_efficient_attention_backward_workspace},
       {"aten::_scaled_dot_product_cudnn_attention", cudnn_attention_workspace},
       {"aten::_scaled_dot_product_cudnn_attention_backward", cudnn_attention_backward_workspace},
       {"aten::sum", reduction_workspace},

@@ -138,6 +138,18 @@ Amount attention(const CallShapes& c) {
          (Keys * last(c, Q) + Values * last(c, Q + 2));
 }
 
+// Attention of packed rows. The arguments from Q on are q [..., heads, d], k and v [..., key heads,
+// e], and argument `Longest` is the most keys of a row. The lengths of the rows are in a tensor of
+// the device, so each token counts as many keys as the longest row has: the exact number if all
+// rows have one length, and otherwise more than are computed.
+template <int Keys, int Values, int Q, int Longest>
+Amount packed_attention(const CallShapes& c) {
+  const c10::IValue& longest = value(c, Longest);
+  if (c.input(Q).sizes.size() < 3 || !longest.isInt()) return {};
+  return 2 * size_before_last(c.input(Q)) * static_cast<double>(longest.toInt()) *
+         (Keys * last(c, Q) + Values * last(c, Q + 2));
+}
+
 // hasten's attention on the CPU. The arguments from `Lengths` on are the length of each row, its
 // number of keys up to the last one used, and the number of heads. Each head takes `Products`
 // products of 2 L keys d operations, and N operations per score.

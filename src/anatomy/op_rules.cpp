@@ -52,6 +52,10 @@ void contractions(OpTable& t) {
        "_scaled_dot_product_efficient_attention_backward",
        "_scaled_dot_product_cudnn_attention_backward",
        "_scaled_dot_product_fused_attention_overrideable_backward"});
+  add(t, kContraction, packed_attention<1, 1, 0, 6>, {"_flash_attention_forward"});
+  add(t, kContraction, packed_attention<3, 2, 1, 9>, {"_flash_attention_backward"});
+  add(t, kContraction, packed_attention<1, 1, 0, 7>, {"_efficient_attention_forward"});
+  add(t, kContraction, packed_attention<3, 2, 1, 9>, {"_efficient_attention_backward"});
   // Per score: scale, mask, softmax, dropout.
   t["hasten::attention"] = {.group = kContraction, .flops = attention_by_rows<2, 7, 0, 4>};
   // The probabilities are also computed again.

@@ -13,6 +13,7 @@
 #include "hasten/base/text.h"
 #include "hasten/device/memory.h"
 #include "hasten/models/pretrained_model.h"
+#include "hasten/ops/ops.h"
 #include "hasten/optim/adamw.h"
 #include "hasten/trainer/estimate.h"
 #include "unit/code_of.h"
@@ -133,6 +134,175 @@ TEST_CASE("dry GPU: the attention kernel is the one that LibTorch chooses on tha
   // The kernels of older GPUs do not support bfloat16.
   const Names math = attention_on("cuda:t4", at::kBFloat16, false);
   CHECK(math.count("aten::_scaled_dot_product_efficient_attention") == 0);
+}
+
+namespace {
+
+// An argument of an operator: the shape, type and device of a tensor, or another value.
+struct Argument {
+  std::vector<std::int64_t> sizes = {};
+  at::ScalarType type = at::kFloat;
+  bool is_on_gpu = false;
+  c10::IValue value = {};
+};
+
+// An operator for packed rows and its arguments.
+struct PackedCall {
+  std::string name;
+  std::vector<Argument> arguments;
+};
+
+// Keeps no tensor, because it would outlive the dry run.
+std::vector<Argument> described(c10::ArrayRef<const c10::IValue> inputs) {
+  std::vector<Argument> out;
+  for (const c10::IValue& each : inputs) {
+    if (each.isTensor()) {
+      const at::Tensor& x = each.toTensor();
+      out.push_back({.sizes = x.sizes().vec(), .type = x.scalar_type(), .is_on_gpu = x.is_cuda()});
+    } else {
+      out.push_back({.value = each});
+    }
+  }
+  return out;
+}
+
+// Returns the calls of LibTorch's operators for packed rows in a forward and a backward pass of
+// attention. The rows have 5, 3 and 8 tokens, 4 heads, and `key_heads` heads of keys and values.
+std::vector<PackedCall> packed_calls(const std::string& gpu, at::ScalarType type, bool is_causal,
+                                     std::int64_t key_heads, std::int64_t size = 64) {
+  const DryRun dry(find_gpu(gpu));
+  static std::vector<PackedCall> seen;
+  seen.clear();
+  const auto handle = at::addThreadLocalCallback(
+      at::RecordFunctionCallback(
+          [](const at::RecordFunction& function) -> std::unique_ptr<at::ObserverContext> {
+            const std::string name = function.name();
+            if (name.find("aten::_flash_attention_") == 0 || name.find("aten::_efficient_att") == 0)
+              seen.push_back({name, described(function.inputs())});
+            return nullptr;
+          })
+          .scopes({at::RecordScope::FUNCTION})
+          .needsInputs(true));
+  const at::TensorOptions options = at::TensorOptions().device(at::kCUDA).dtype(type);
+  const auto leaf = [&](std::int64_t heads) {
+    return at::zeros({1, 16, heads * size}, options).requires_grad_();
+  };
+  const ops::KeyMask rows =
+      ops::KeyMask::packed({5, 3, 8}, at::zeros({4}, options.dtype(at::kInt)));
+  const at::Tensor q = leaf(4), k = leaf(key_heads), v = leaf(key_heads);
+  const at::Tensor out = ops::attention(q, k, v, is_causal ? rows.causal() : rows,
+                                        ops::AttentionHeads(4, key_heads, 0.5), 0.1,
+                                        /*training=*/true);
+  CHECK(out.sizes() == q.sizes());
+  CHECK((out.scalar_type() == type));
+  out.sum().backward();
+  at::removeCallback(handle);
+  for (const at::Tensor& each : {q, k, v}) CHECK(each.grad().sizes() == each.sizes());
+  return seen;
+}
+
+}  // namespace
+
+TEST_CASE("dry GPU: FlashAttention gets packed rows as its operator expects them") {
+  using Sizes = std::vector<std::int64_t>;
+  for (const bool is_causal : {false, true}) {
+    CAPTURE(is_causal);
+    const auto calls = packed_calls("cuda:a100-80gb", at::kBFloat16, is_causal, 2);
+    REQUIRE(calls.size() == 2);
+    CHECK(calls[0].name == "aten::_flash_attention_forward");
+    const auto& forward = calls[0].arguments;
+    CHECK(forward[0].sizes == Sizes{16, 4, 64});
+    CHECK(forward[1].sizes == Sizes{16, 2, 64});
+    CHECK(forward[2].sizes == Sizes{16, 2, 64});
+    for (const auto bounds : {std::size_t{3}, std::size_t{4}}) {
+      CHECK(forward[bounds].sizes == Sizes{4});
+      CHECK((forward[bounds].type == at::kInt));
+      CHECK(forward[bounds].is_on_gpu);
+    }
+    CHECK(forward[5].value.toInt() == 8);
+    CHECK(forward[6].value.toInt() == 8);
+    CHECK(forward[7].value.toDouble() == 0.1);
+    CHECK(forward[8].value.toBool() == is_causal);
+    CHECK_FALSE(forward[9].value.toBool());
+    CHECK(forward[10].value.toDouble() == 0.5);
+    CHECK(calls[1].name == "aten::_flash_attention_backward");
+    const auto& backward = calls[1].arguments;
+    CHECK(backward[0].sizes == Sizes{16, 4, 64});
+    CHECK(backward[5].sizes == Sizes{4, 16});  // the logarithm of the sum for each token
+    CHECK(backward[8].value.toInt() == 8);
+    CHECK(backward[11].value.toBool() == is_causal);
+    CHECK((backward[12].type == at::kUInt64));
+  }
+}
+
+TEST_CASE("dry GPU: the memory-efficient kernel gets packed rows as its operator expects them") {
+  using Sizes = std::vector<std::int64_t>;
+  for (const bool is_causal : {false, true}) {
+    CAPTURE(is_causal);
+    const auto calls = packed_calls("cuda:h100-80gb", at::kFloat, is_causal, 2);
+    REQUIRE(calls.size() == 2);
+    CHECK(calls[0].name == "aten::_efficient_attention_forward");
+    const auto& forward = calls[0].arguments;
+    // Its keys and values have as many heads as the queries.
+    for (std::size_t input = 0; input < 3; ++input)
+      CHECK(forward[input].sizes == Sizes{1, 16, 4, 64});
+    CHECK(forward[3].value.isNone());
+    for (const auto bounds : {std::size_t{4}, std::size_t{5}}) {
+      CHECK(forward[bounds].sizes == Sizes{4});
+      CHECK((forward[bounds].type == at::kInt));
+    }
+    CHECK(forward[6].value.toInt() == 8);
+    CHECK(forward[7].value.toInt() == 8);
+    CHECK(forward[8].value.toDouble() == 0.1);
+    CHECK(forward[9].value.toInt() == (is_causal ? 1 : 0));
+    CHECK(forward[10].value.toBool());
+    CHECK(forward[11].value.toDouble() == 0.5);
+    CHECK(calls[1].name == "aten::_efficient_attention_backward");
+    const auto& backward = calls[1].arguments;
+    CHECK(backward[8].value.toInt() == 8);
+    CHECK(backward[10].sizes == Sizes{3, 4, 32});  // by row, padded to 32 tokens
+    CHECK(backward[14].value.toInt() == (is_causal ? 1 : 0));
+  }
+}
+
+TEST_CASE("dry GPU: the operator for packed rows depends on the type and the GPU") {
+  const auto first = [](const char* gpu, at::ScalarType type, std::int64_t size = 64) {
+    const auto calls = packed_calls(gpu, type, false, 4, size);
+    return calls.empty() ? "" : calls.front().name;
+  };
+  const std::string flash = "aten::_flash_attention_forward",
+                    efficient = "aten::_efficient_attention_forward";
+  CHECK(first("cuda:h200", at::kBFloat16) == flash);
+  CHECK(first("cuda:h200", at::kHalf, 256) == flash);
+  CHECK(first("cuda:rtx4090", at::kHalf, 256) == efficient);
+  CHECK(first("cuda:t4", at::kHalf) == efficient);
+  CHECK(first("cuda:t4", at::kFloat) == efficient);
+  // There is no operator for these types and head sizes, so rows are padded in attention.
+  CHECK(first("cuda:t4", at::kBFloat16) == "");
+  CHECK(first("cuda:h200", at::kBFloat16, 12) == "");
+}
+
+TEST_CASE("dry GPU: packed rows take the memory of LibTorch's kernels") {
+  const DryRun dry(find_gpu("cuda:h200"));
+  const auto memory = anatomy::DryGpu::active()->memory();
+  const at::TensorOptions shorts = at::TensorOptions(at::kCUDA).dtype(at::kBFloat16);
+  const at::Tensor q = at::empty({1000, 16, 64}, shorts),
+                   bounds = at::zeros({5}, at::kCUDA).to(at::kInt);
+  const std::int64_t before = memory->allocated();
+  const auto [out, log_sum, random, unused, debug] =
+      at::_flash_attention_forward(q, q, q, bounds, bounds, 300, 300, 0.1, false, false);
+  // Each block is a multiple of 512 bytes: the result, 4 bytes for each head of a token, and two
+  // blocks for the state of the random numbers.
+  CHECK(memory->allocated() - before == 1000 * 16 * 64 * 2 + 64000 + 2 * 512);
+  CHECK(log_sum.sizes() == std::vector<std::int64_t>{16, 1000});
+  const std::int64_t held = memory->allocated();
+  const auto gradients = at::_flash_attention_backward(out, q, q, q, out, log_sum, bounds, bounds,
+                                                       300, 300, 0.1, false, random, unused);
+  CHECK(memory->allocated() - held == 3 * 1000 * 16 * 64 * 2);
+  // The sums in float have 128 more rows for each of the four texts.
+  const std::int64_t sums = 4 * 16 * (1000 + 4 * 128);
+  CHECK(memory->peak_allocated() >= held + 3 * 1000 * 16 * 64 * 2 + sums * 65);
+  CHECK(std::get<0>(gradients).sizes() == q.sizes());
 }
 
 TEST_CASE("dry GPU: sums over many rows need memory for partial sums") {

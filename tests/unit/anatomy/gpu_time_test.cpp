@@ -205,6 +205,42 @@ TEST_CASE("GPU time: causal attention computes about half of the scores") {
   CHECK(time(true) / time(false) == doctest::Approx(0.5 + 64.0 / 2048));
 }
 
+TEST_CASE("GPU time: packed rows of one length take as long as rows of a batch") {
+  const TensorShape batch = tensor({8, 12, 256, 64}, at::kBFloat16),
+                    packed = tensor({8 * 256, 12, 64}, at::kBFloat16),
+                    statistics = tensor({1}, at::kFloat);
+  for (const bool is_causal : {false, true}) {
+    CAPTURE(is_causal);
+    CallShapes rows = call_of({batch, batch, batch});
+    rows.values = {{}, {}, {}, 0.1, is_causal};
+    CallShapes texts = call_of({packed, packed, packed, statistics, statistics});
+    texts.values = {{}, {}, {}, {}, {}, 256, 256, 0.1, is_causal};
+    const auto time = [](const std::string& name, const CallShapes& shapes) {
+      const anatomy::OpRule* const rule = anatomy::find_rule(name);
+      REQUIRE(rule != nullptr);
+      const double flops = anatomy::flops_of(*rule, shapes).value();
+      CHECK(flops == 4.0 * 8 * 12 * 256 * 256 * 64);
+      return time_of_call({.name = name, .shapes = shapes, .flops = flops}, speed("cuda:a100-80gb"))
+          .kernels;
+    };
+    CHECK(time("aten::_flash_attention_forward", texts) ==
+          doctest::Approx(time("aten::_scaled_dot_product_flash_attention", rows)));
+  }
+  // The memory-efficient operator has its type of mask as a number: 1 is causal.
+  const TensorShape floats = tensor({1, 8 * 256, 12, 64}, at::kFloat);
+  CallShapes texts = call_of({floats, floats, floats, {}, statistics, statistics});
+  const auto time = [&](std::int64_t mask) {
+    texts.values = {{}, {}, {}, {}, {}, {}, 256, 256, 0.0, mask};
+    return time_of_call({.name = "aten::_efficient_attention_forward",
+                         .shapes = texts,
+                         .flops = 4.0 * 8 * 12 * 256 * 256 * 64},
+                        speed("cuda:a100-80gb"))
+               .kernels -
+           anatomy::kKernelStart;
+  };
+  CHECK(time(1) / time(0) == doctest::Approx(0.5 + 64.0 / 256));
+}
+
 TEST_CASE("GPU time: attention takes the time that was measured on an H200") {
   struct Measured {
     const char* kernel;
