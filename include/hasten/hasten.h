@@ -35,6 +35,7 @@
 #include "hasten/models/bert.h"
 #include "hasten/models/hooks.h"
 #include "hasten/models/lora.h"
+#include "hasten/models/pack_rows.h"
 #include "hasten/models/recomputation.h"
 #include "hasten/models/resnet.h"
 #include "hasten/models/vit.h"

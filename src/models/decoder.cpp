@@ -18,30 +18,6 @@ void require_label_per_token(at::IntArrayRef tokens, const at::Tensor& labels) {
   if (labels.sizes() != tokens) throw_label_count(tokens, labels);
 }
 
-// Returns the label after each token of labels [rows, length], or [1, tokens] for texts of these
-// lengths; the last token of a text has none. Reads through a pointer, so that the labels are also
-// known in a dry run.
-at::Tensor next_token_labels(const at::Tensor& given, const std::vector<std::int64_t>& lengths) {
-  const at::Tensor labels = given.contiguous();
-  // A collator has set the first label of each text of a packed row to -100.
-  if (!labels.device().is_cpu()) return shifted_labels(labels);
-  at::Tensor after = at::empty_like(labels);
-  const std::int64_t* const from = labels.const_data_ptr<std::int64_t>();
-  std::int64_t* const to = after.mutable_data_ptr<std::int64_t>();
-  const auto shift = [&](std::int64_t first, std::int64_t length) {
-    for (std::int64_t i = first; i + 1 < first + length; ++i) to[i] = from[i + 1];
-    if (length > 0) to[first + length - 1] = kIgnoredLabel;
-  };
-  std::int64_t first = 0;
-  for (const std::int64_t length : lengths) {
-    shift(first, length);
-    first += length;
-  }
-  const std::int64_t length = labels.size(-1);
-  for (; length > 0 && first < labels.numel(); first += length) shift(first, length);
-  return after;
-}
-
 }  // namespace
 
 DecoderPass make_decoder_pass(const TensorDict& batch) {

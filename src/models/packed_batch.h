@@ -11,6 +11,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <vector>
 
 #include "hasten/data/batch.h"
 #include "hasten/formats/detail/tensor_dict.h"
@@ -40,5 +41,10 @@ struct PackedBatch {
   ops::KeyMask mask;
   at::Tensor starts;  // [rows], where each row begins
 };
+
+// Returns the label after each token of labels [rows, length], or [1, tokens] for texts of these
+// lengths; the last token of a text has none. Reads through a pointer, so that the labels are also
+// known in a dry run.
+at::Tensor next_token_labels(const at::Tensor& labels, const std::vector<std::int64_t>& lengths);
 
 }  // namespace hasten

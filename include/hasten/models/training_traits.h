@@ -29,6 +29,9 @@ struct Recomputation;  // hasten/models/recomputation.h
 // The tensor of a packed batch, int32 [rows + 1]: the offset of each row, and the end of the last
 // one.
 inline constexpr const char* kPackedRows = "cu_seq_lens_q";
+// A copy of that tensor in host memory. A batch gets it when it is moved to another device, so that
+// a model knows the lengths of the rows without waiting for the device.
+inline constexpr const char* kPackedRowsOnHost = "cu_seq_lens_on_host";
 
 class HASTEN_API TrainingTraits {
  public:

@@ -1,4 +1,4 @@
-// Losses without logits and without padding, and batches that a collator has packed.
+// Losses without logits and without padding, and batches that a collator or pack_rows has packed.
 #include <doctest/doctest.h>
 #include <torch/torch.h>
 
@@ -7,7 +7,9 @@
 #include "hasten/models/bert.h"
 #include "hasten/models/gpt2.h"
 #include "hasten/models/llama.h"
+#include "hasten/models/pack_rows.h"
 #include "unit/code_of.h"
+#include "unit/each_row_attention.h"
 
 namespace models_loss_only_test {
 
@@ -139,7 +141,129 @@ void check_model(PreTrainedModel& model, std::int64_t classes) {
   CHECK(model.forward(padded(rows)).logits.defined());
 }
 
+// Compares the packed batch with the padded batch, with the CPU's operator and with the code that
+// calls a GPU's operator.
+void check_packed_equals(PreTrainedModel& model, const TensorDict& batch) {
+  torch::manual_seed(3);
+  model.initialize();
+  model.train();
+  const TensorDict packed = pack_rows(batch, model.shifts_labels());
+  REQUIRE(packed.contains(kPackedRows));
+  REQUIRE_FALSE(packed.contains("attention_mask"));
+  const Step whole = step(model, batch, false);
+  for (const bool loss_only : {false, true}) {
+    CAPTURE(loss_only);
+    check_equal(step(model, packed, loss_only), whole);
+    const ops::PackedOperatorReplacement on_cpu(each_row_attention);
+    const std::int64_t before = each_row_attention_calls;
+    check_equal(step(model, packed, loss_only), whole);
+    CHECK(each_row_attention_calls == before + 2);  // one for each layer
+  }
+}
+
+void check_packed_equals(PreTrainedModel& model, std::int64_t classes) {
+  std::vector<TensorDict> rows = ragged_rows(classes);
+  check_packed_equals(model, padded(rows));
+  // All rows are equally long, so there is no padding.
+  rows = {rows[2], rows[2]};
+  check_packed_equals(model, padded(rows));
+}
+
 }  // namespace
+
+TEST_CASE("packed rows: the loss and the gradients of each model are those of the padded batch") {
+  BertForTokenClassification tagger(config_of(true));
+  check_packed_equals(tagger, kClasses);
+  BertForMaskedLM filler(config_of(false));
+  check_packed_equals(filler, 40);
+  GPT2LMHeadModel gpt2(GPT2Config{.vocab_size = 40,
+                                  .n_positions = 32,
+                                  .n_embd = 16,
+                                  .n_layer = 2,
+                                  .n_head = 2,
+                                  .resid_pdrop = 0,
+                                  .embd_pdrop = 0,
+                                  .attn_pdrop = 0});
+  check_packed_equals(gpt2, 40);
+  LlamaForCausalLM llama(LlamaConfig{.vocab_size = 40,
+                                     .hidden_size = 16,
+                                     .intermediate_size = 32,
+                                     .num_hidden_layers = 2,
+                                     .num_attention_heads = 4,
+                                     .num_key_value_heads = 2,
+                                     .max_position_embeddings = 32});
+  check_packed_equals(llama, 40);
+}
+
+TEST_CASE("packed rows: a classifier has a label for each text") {
+  BertForSequenceClassification model(config_of(true));
+  torch::manual_seed(3);
+  model.initialize();
+  model.eval();
+  TensorDict batch = padded(ragged_rows(kClasses));
+  batch["labels"] = at::arange(4, at::kLong);
+  const TensorDict packed = pack_rows(batch, model.shifts_labels());
+  CHECK(packed.at("labels").size(0) == 4);
+  const auto distance = [&](const ModelOutput& out) {
+    return (out.logits - model.forward(batch).logits).abs().max().item<double>();
+  };
+  CHECK(distance(model.forward(packed)) < 1e-5);
+  const ops::PackedOperatorReplacement on_cpu(each_row_attention);
+  CHECK(distance(model.forward(packed)) < 1e-5);
+}
+
+TEST_CASE("packed rows: the columns of a packed batch") {
+  const TensorDict batch = {{"input_ids", at::tensor({5, 6, 7, 0, 8, 9, 0, 0}).view({2, 4})},
+                            {"attention_mask", at::tensor({1, 1, 1, 0, 1, 1, 0, 0}).view({2, 4})},
+                            {"token_type_ids", at::tensor({0, 1, 1, 0, 0, 1, 0, 0}).view({2, 4})},
+                            {"labels", at::tensor({1, 2, 3, -100, 4, 5, -100, -100}).view({2, 4})},
+                            {"weight", at::tensor({0.5, 2.0})}};
+  const auto check_column = [](const TensorDict& packed, const char* name,
+                               const std::vector<std::int64_t>& expected) {
+    CAPTURE(name);
+    const at::Tensor& column = packed.at(name);
+    CHECK(column.sizes() == std::vector<std::int64_t>{1, 5});
+    CHECK(at::equal(column.view({-1}), at::tensor(expected)));
+  };
+  for (const bool shifts : {false, true}) {
+    CAPTURE(shifts);
+    const TensorDict packed = pack_rows(batch, shifts);
+    check_column(packed, "input_ids", {5, 6, 7, 8, 9});
+    check_column(packed, "position_ids", {0, 1, 2, 0, 1});
+    check_column(packed, "token_type_ids", {0, 1, 1, 0, 1});
+    // With shifted labels, no token predicts the first label of a text.
+    check_column(packed, "labels",
+                 shifts ? std::vector<std::int64_t>{-100, 2, 3, -100, 5}
+                        : std::vector<std::int64_t>{1, 2, 3, 4, 5});
+    CHECK(at::equal(packed.at("weight"), batch.at("weight")));
+    CHECK((packed.at(kPackedRows).scalar_type() == at::kInt));
+    CHECK(at::equal(packed.at(kPackedRows), at::tensor({0, 3, 5}, at::kInt)));
+    CHECK_FALSE(packed.contains("attention_mask"));
+    CHECK(pack_rows(packed, shifts).size() == packed.size());
+  }
+}
+
+TEST_CASE("packed rows: a batch whose loss would change stays as it is") {
+  const TensorDict good = padded(ragged_rows(40));
+  const auto is_packed = [](const TensorDict& batch, bool shifts) {
+    return pack_rows(batch, shifts).contains(kPackedRows);
+  };
+  for (const bool shifts : {false, true}) {
+    CAPTURE(shifts);
+    CHECK(is_packed(good, shifts));
+    TensorDict without_mask = good;
+    without_mask.erase("attention_mask");
+    CHECK_FALSE(is_packed(without_mask, shifts));
+    TensorDict padded_on_the_left = good;
+    padded_on_the_left["attention_mask"] = good.at("attention_mask").flip({1});
+    CHECK_FALSE(is_packed(padded_on_the_left, shifts));
+    // The last token of the second row predicts the first masked one, which has a label.
+    TensorDict labelled_padding = good;
+    labelled_padding["labels"] = good.at("labels").clone();
+    labelled_padding["labels"][1][3] = 1;
+    CHECK_FALSE(is_packed(labelled_padding, shifts));
+  }
+}
 
 TEST_CASE("loss only: token classification computes the same loss and gradients") {
   BertForTokenClassification model(config_of(true));
