@@ -9,6 +9,7 @@
 #include "hasten/anatomy/dry_run.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
+#include "hasten/models/training_traits.h"
 #include "hasten/process/once.h"
 #include "prepare/accelerator_listener.h"
 #include "prepare/accelerator_setup.h"
@@ -48,6 +49,18 @@ CheckpointHook added_hook(std::vector<std::shared_ptr<CheckpointFunction>>& func
                           CheckpointFunction function) {
   functions.push_back(std::make_shared<CheckpointFunction>(std::move(function)));
   return CheckpointHook(functions.back());
+}
+
+// Returns the tensors of a batch for its observers, which take the first dimension of the first one
+// as the number of rows. Packed rows have one bound more than rows.
+std::vector<at::Tensor> observed_tensors(const TensorDict& batch) {
+  std::vector<at::Tensor> tensors;
+  for (const auto& [name, tensor] : batch) {
+    if (name == kPackedRowsOnHost) continue;
+    const bool has_bounds = name == kPackedRows && tensor.dim() == 1 && tensor.size(0) > 0;
+    tensors.push_back(has_bounds ? tensor.narrow(0, 1, tensor.size(0) - 1) : tensor);
+  }
+  return tensors;
 }
 
 }  // namespace
@@ -338,10 +351,7 @@ Logger Accelerator::get_logger(const std::string& name, LogLevel level) const {
 
 TensorDict Accelerator::to_device(TensorDict batch, std::int64_t rows) const {
   TensorDict placed = state_->placement.place(std::move(batch), rows);
-  if (state_->observers.empty()) return placed;
-  std::vector<at::Tensor> tensors;
-  for (const auto& [name, tensor] : placed) tensors.push_back(tensor);
-  report_batch(tensors);
+  if (!state_->observers.empty()) report_batch(observed_tensors(placed));
   return placed;
 }
 

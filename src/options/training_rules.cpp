@@ -334,6 +334,14 @@ void check_cuda_graph(const TrainingArguments& arguments) {
   if (!found.what.empty()) throw_conflict("cuda_graph and " + found.what, found.hint);
 }
 
+void check_padding_free(const TrainingArguments& arguments) {
+  if (arguments.padding_free && arguments.neftune_noise_alpha.value_or(0) > 0) {
+    throw_conflict(
+        "padding_free and neftune_noise_alpha, whose noise depends on the length of padded rows",
+        "use --padding_free false");
+  }
+}
+
 void check_offloaded_states(const TrainingArguments& arguments) {
   if (arguments.offload_optimizer_states && arguments.optim == OptimizerName::lbfgs) {
     throw_conflict(
@@ -369,6 +377,10 @@ GraphConflict graph_conflict(const TrainingArguments& arguments) {
   }
   if (arguments.elastic_ranks > 0)
     return {"elastic_ranks, which are for CPUs", "use --elastic_ranks 0"};
+  if (arguments.padding_free) {
+    return {"padding_free, with which each step has another number of tokens",
+            "use --padding_free false"};
+  }
   return {};
 }
 
@@ -384,6 +396,7 @@ void check_contradictions(const TrainingArguments& arguments) {
   check_elastic_ranks(arguments);
   check_step_in_backward(arguments);
   check_cuda_graph(arguments);
+  check_padding_free(arguments);
   check_offloaded_states(arguments);
   check_schedule_kwargs(arguments);
   check_optimizer_args(arguments);

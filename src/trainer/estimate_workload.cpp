@@ -88,11 +88,13 @@ EstimateBatches EstimateWorkload::make_batches() const {
 }
 
 // A task of tokens has a label for each token. The labels of language models are the ids; every
-// seventh token is masked, which is near the usual 15 %.
+// seventh token is masked, which is near the usual 15 %. Rows are packed by their mask, which admits
+// all tokens here.
 ColumnDataset EstimateWorkload::rows_of_ids(std::int64_t rows) const {
-  ColumnDataset out = dummy_rows(rows, options_.length, vocab_size_of(options_.model));
   const Task task = task_of(options_);
-  TensorDict columns = out.columns();
+  TensorDict columns = dummy_rows(rows, options_.length, vocab_size_of(options_.model)).columns();
+  if (options_.arguments.padding_free)
+    columns["attention_mask"] = at::ones_like(columns.at(kInputIdsColumn));
   at::Tensor labels = columns.at(kInputIdsColumn).clone();
   if (task == Task::token_classification) {
     labels.zero_();
@@ -100,7 +102,7 @@ ColumnDataset EstimateWorkload::rows_of_ids(std::int64_t rows) const {
     const at::Tensor place = at::arange(labels.size(1), at::kLong);
     labels.masked_fill_(place.remainder(7).ne(0), kIgnoredLabel);
   } else if (task != Task::causal_lm) {
-    return out;
+    return ColumnDataset(std::move(columns));
   }
   columns[kLabelsColumn] = labels;
   return ColumnDataset(std::move(columns));

@@ -15,9 +15,10 @@ namespace hasten {
 class Trainer::Impl::ModelSetup {
  public:
   // Throws ConfigError "trainer.embedding-noise" if the module takes no noise,
-  // "trainer.recomputation" if the device does not recompute, and "trainer.loss-only" if
-  // use_liger_kernel is not possible. Also throws what set_recomputation() and ActivationOffload
-  // throw. The module is then as it was before.
+  // "trainer.recomputation" if the device does not recompute, "trainer.loss-only" if
+  // use_liger_kernel is not possible, and "trainer.padding-free" if padding_free is not. Also
+  // throws what set_recomputation() and ActivationOffload throw. The module is then as it was
+  // before.
   ModelSetup(Impl& trainer, torch::optim::Optimizer& optimizer);
   ~ModelSetup();
   ModelSetup(const ModelSetup&) = delete;
@@ -31,6 +32,7 @@ class Trainer::Impl::ModelSetup {
   void set_recomputation();
   void check_offloading() const;
   void set_loss_only();
+  void check_padding_free() const;
   void check_rate_of_averaging() const;
 
   Impl& trainer_;

@@ -12,6 +12,7 @@
 #include "hasten/checkpoint/checkpoint_folders.h"
 #include "hasten/device/memory.h"
 #include "hasten/exported/exported_module.h"
+#include "hasten/models/pack_rows.h"
 #include "hasten/prepare/detail/convert_weights.h"
 #include "hasten/process/once.h"
 #include "hasten/trainer/tracking_callback.h"
@@ -364,6 +365,24 @@ void Trainer::Impl::check_loss_shape(const at::Tensor& loss) const {
                       .expected = "a real number",
                       .hint = "end compute_loss with at::real() or .abs()"});
   }
+}
+
+// The batch of the loader keeps its padding, because tokens and floating-point operations are
+// counted with it. A copy from pinned memory does not block the host.
+AnyBatch Trainer::Impl::training_batch(const AnyBatch& batch) const {
+  const TensorDict* const columns = batch.get_if<TensorDict>();
+  if (!args.padding_free || columns == nullptr) return batch;
+  const TrainingTraits* const of_model = model_traits();
+  TensorDict packed = pack_rows(*columns, of_model != nullptr && of_model->shifts_labels());
+  if (args.dataloader_pin_memory && traits().copies_from_pinned_memory) {
+    // In a dry run a pinned copy has no content, and the model reads the lengths of the rows.
+    const auto bounds = packed.find(kPackedRows);
+    if (bounds != packed.end()) packed.emplace(kPackedRowsOnHost, bounds->second);
+    for (auto& [name, tensor] : packed) {
+      if (name != kPackedRowsOnHost) tensor = detail::pinned(tensor);
+    }
+  }
+  return AnyBatch(std::move(packed));
 }
 
 AnyBatch Trainer::Impl::to_device(const AnyBatch& batch, std::int64_t rows) const {

@@ -73,6 +73,8 @@ struct Trainer::Impl {
   // Throws UsageError "trainer.*" unless the loss is a number, and has gradients if it is trained.
   void check_loss(const at::Tensor& loss) const;
   void check_loss_shape(const at::Tensor& loss) const;
+  // Returns the batch for a training step: without padding if padding_free is set.
+  AnyBatch training_batch(const AnyBatch& batch) const;
   // Moves a batch to the device; `rows` is the size of a full batch.
   AnyBatch to_device(const AnyBatch& batch, std::int64_t rows) const;
   LoaderOptions loader_options(std::int64_t batch_size) const;

@@ -7,8 +7,10 @@
 #include "hasten/anatomy/dry_run.h"
 #include "hasten/models/gpt2.h"
 #include "hasten/models/llama.h"
+#include "hasten/models/pack_rows.h"
 #include "hasten/optim/adamw.h"
 #include "hasten/optim/grad_scaler.h"
+#include "hasten/trainer/estimate.h"
 #include "unit/trainer/tiny.h"
 
 namespace anatomy_host_waits_test {
@@ -131,6 +133,87 @@ TEST_CASE("host waits: a step of the Trainer waits at most once") {
       }
     }
   }
+}
+
+namespace {
+
+// Returns rows whose last tokens are padding, half of them.
+ColumnDataset rows_with_padding(std::int64_t count) {
+  const TensorDict whole = rows(count).columns();
+  at::Tensor mask = whole.at("attention_mask").clone();
+  for (std::int64_t row = 0; row < count; row += 2) mask[row].slice(0, 5).zero_();
+  return ColumnDataset({{"input_ids", whole.at("input_ids")},
+                        {"attention_mask", mask},
+                        {"labels", whole.at("labels")}});
+}
+
+}  // namespace
+
+TEST_CASE("host waits: a step without padding does not wait") {
+  const Folder folder;
+  for (const bool bf16 : {false, true}) {
+    CAPTURE(bf16);
+    TrainingArguments args = arguments_without_logging(folder);
+    args.padding_free = true;
+    args.bf16 = bf16;
+    static std::map<std::string, std::int64_t> calls;
+    calls.clear();
+    const auto handle = at::addThreadLocalCallback(
+        at::RecordFunctionCallback([](const at::RecordFunction& function)
+                                       -> std::unique_ptr<at::ObserverContext> {
+          ++calls[function.name()];
+          return nullptr;
+        }).scopes({at::RecordScope::FUNCTION}));
+    const Waits waits =
+        waits_of_trainer<PreTrainedModel>(args, rows_with_padding(64), [] { return new_model(); });
+    at::removeCallback(handle);
+    INFO(text_of(waits));
+    CHECK(total(waits) == 0);
+    // The heads of the model have 8 numbers, and it has one layer.
+    const std::string name = bf16 ? "aten::_flash_attention_" : "aten::_efficient_attention_";
+    CHECK(calls[name + "forward"] == args.max_steps);
+    CHECK(calls[name + "backward"] == args.max_steps);
+  }
+}
+
+TEST_CASE("host waits: a model reads the lengths of packed rows on the host") {
+  const TensorDict columns = rows_with_padding(4).columns();
+  const DryRun dry(h100());
+  Accelerator accelerator;
+  const std::shared_ptr<PreTrainedModel> model = new_model();
+  accelerator.to_device(*model);
+  const TensorDict placed = accelerator.to_device(pack_rows(columns, /*shifts_labels=*/false), 4);
+  CHECK(placed.at(kPackedRows).is_cuda());
+  CHECK(placed.at(kPackedRowsOnHost).is_cpu());
+  CHECK(placed.at("input_ids").size(1) == 2 * 5 + 2 * 12);
+  const Waits before = current_waits();
+  model->forward(placed).loss.backward();
+  const Waits waits = waits_since(before);
+  INFO(text_of(waits));
+  CHECK(total(waits) == 0);
+}
+
+TEST_CASE("host waits: an estimate with padding_free has the operators for packed rows") {
+  const auto estimated = [](bool padding_free) {
+    return estimate({.model = "bert-base",
+                     .length = 16,
+                     .arguments = {.per_device_train_batch_size = 2,
+                                   .bf16 = true,
+                                   .padding_free = padding_free},
+                     .device = "cuda:h200"});
+  };
+  const auto calls = [](const anatomy::Report& report, const std::string& name) {
+    std::int64_t count = 0;
+    for (const auto& each : report.operations) count += each.name == name ? each.count : 0;
+    return count / report.steps;
+  };
+  const anatomy::Report padded = estimated(false), packed = estimated(true);
+  CHECK(calls(padded, "aten::_flash_attention_forward") == 0);
+  CHECK(calls(packed, "aten::_flash_attention_forward") == 12);
+  CHECK(calls(packed, "aten::_flash_attention_backward") == 12);
+  CHECK(packed.samples == padded.samples);
+  CHECK(packed.tokens == padded.tokens);
+  CHECK(packed.without_formula == padded.without_formula);
 }
 
 TEST_CASE("host waits: a step that is logged waits once") {

@@ -5,9 +5,13 @@
 #include <filesystem>
 #include <map>
 #include <string>
+#include <utility>
+#include <vector>
 
+#include "device/device.h"
 #include "hasten/checkpoint/checkpoint_folders.h"
 #include "hasten/data/task_collators.h"
+#include "hasten/models/gpt2.h"
 #include "hasten/models/lora.h"
 #include "hasten/process/notebook_launcher.h"
 #include "hasten/trainer/trainer.h"
@@ -235,6 +239,123 @@ TEST_CASE("packed batch: a model that cannot take one is refused by name") {
     CHECK(error.code() == "trainer.packed-batch");
     CHECK(std::string(error.what()).find("Bag") != std::string::npos);
   }
+}
+
+namespace {
+
+// Records whether the batches of training and of evaluation were packed.
+template <class Model>
+struct PackingRecorder : Model {
+  using Model::Model;
+  ModelOutput forward(const TensorDict& batch) override {
+    bool& packed = this->is_training() ? trained_packed : evaluated_packed;
+    packed = batch.contains(kPackedRows);
+    return Model::forward(batch);
+  }
+  bool trained_packed = false, evaluated_packed = false;
+};
+
+// Returns 12 rows of 12 tokens; the last tokens of every second row are padding. Their labels are
+// the ids if there is a label for each token.
+ColumnDataset rows_with_padding(bool has_token_labels) {
+  TensorDict columns = rows(12).columns();
+  at::Tensor mask = columns.at("attention_mask").clone();
+  for (std::int64_t row = 0; row < 12; row += 2) mask[row].slice(0, 5 + row / 2).zero_();
+  columns["attention_mask"] = mask;
+  if (has_token_labels) columns["labels"] = columns.at("input_ids").masked_fill(mask.eq(0), -100);
+  return ColumnDataset(columns);
+}
+
+struct FreeRun {
+  std::vector<double> losses;
+  double evaluation = 0, tokens = 0;
+  bool trained_packed = false, evaluated_packed = false;
+};
+
+template <class Model, class Config>
+FreeRun run_of(const Config& config, bool has_token_labels, double smoothing, bool padding_free) {
+  const Folder folder;
+  TrainingArguments args = short_run(folder.path);
+  args.padding_free = padding_free;
+  args.max_steps = 3;
+  args.gradient_accumulation_steps = 2;
+  args.label_smoothing_factor = smoothing;
+  args.include_num_input_tokens_seen = CountTokens::all;
+  torch::manual_seed(7);
+  const auto model = std::make_shared<PackingRecorder<Model>>(config);
+  model->initialize();
+  const TrainerDataset data(rows_with_padding(has_token_labels));
+  Trainer trainer(
+      std::shared_ptr<PreTrainedModel>(model), args,
+      {.train_dataset = data, .eval_dataset = data, .log_sink = [](std::string_view) {}});
+  trainer.train();
+  FreeRun run{.losses = logged(trainer)};
+  run.evaluation = trainer.evaluate().at("eval_loss");
+  run.tokens = static_cast<double>(trainer.state().num_input_tokens_seen);
+  run.trained_packed = model->trained_packed;
+  run.evaluated_packed = model->evaluated_packed;
+  return run;
+}
+
+template <class Model, class Config>
+void check_padding_free(const Config& config, bool has_token_labels, double smoothing) {
+  CAPTURE(smoothing);
+  const FreeRun padded = run_of<Model>(config, has_token_labels, smoothing, false),
+                packed = run_of<Model>(config, has_token_labels, smoothing, true);
+  CHECK_FALSE(padded.trained_packed);
+  CHECK(packed.trained_packed);
+  CHECK_FALSE(packed.evaluated_packed);
+  CHECK(packed.tokens == padded.tokens);  // with the padding, as without padding_free
+  REQUIRE(packed.losses.size() == 3);
+  for (std::size_t step = 0; step < 3; ++step)
+    CHECK(packed.losses[step] == doctest::Approx(padded.losses[step]).epsilon(1e-4));
+  CHECK(packed.evaluation == doctest::Approx(padded.evaluation).epsilon(1e-4));
+}
+
+}  // namespace
+
+TEST_CASE("padding_free: a run has the losses of a run with padding") {
+  check_padding_free<BertForSequenceClassification>(tiny(0), false, 0);
+  const GPT2Config gpt2{.vocab_size = 60,
+                        .n_positions = 16,
+                        .n_embd = 16,
+                        .n_layer = 1,
+                        .n_head = 2,
+                        .resid_pdrop = 0,
+                        .embd_pdrop = 0,
+                        .attn_pdrop = 0};
+  for (const double smoothing : {0.0, 0.1})
+    check_padding_free<GPT2LMHeadModel>(gpt2, true, smoothing);
+}
+
+TEST_CASE("padding_free: a run that cannot pack rows is refused before its first step") {
+  const auto refused = [](auto model, TrainerParts parts) {
+    const Folder folder;
+    TrainingArguments args = short_run(folder.path);
+    args.padding_free = true;
+    args.max_steps = 1;
+    parts.log_sink = [](std::string_view) {};
+    Trainer trainer(std::move(model), args, std::move(parts));
+    return code_of([&] { trainer.train(); }) == "trainer.padding-free";
+  };
+  const TrainerDataset data(rows_with_padding(false));
+  GPT2Config config{.vocab_size = 60, .n_positions = 16, .n_embd = 16, .n_layer = 1, .n_head = 2};
+  config.pad_token_id = 0;
+  const std::shared_ptr<PreTrainedModel> classifier =
+      std::make_shared<GPT2ForSequenceClassification>(config);
+  CHECK(refused(classifier, {.train_dataset = data}));
+  // A device whose batches must keep one shape.
+  struct StaticDevice final : Device {
+    static DeviceTraits traits_of_device() {
+      DeviceTraits own = device_of(at::kCPU).traits();
+      own.needs_static_shapes = true;
+      return own;
+    }
+    StaticDevice() : Device(at::kCPU, traits_of_device()) {}
+  };
+  const StaticDevice device;
+  const DeviceReplacement replacement(device);
+  CHECK(refused(new_model(), {.train_dataset = data}));
 }
 
 }  // namespace trainer_adapter_training_test
