@@ -4,11 +4,14 @@
 //   $ gpu_step --model bert-large --batch 4 --seq 512 --precision fp32|tf32|bf16|fp16
 //              [--steps 20] [--blocks 3] [--warm_up 5] [--device cuda|cpu] [--trace FILE]
 //              [--cuda_graph auto|0|1] [--attn_implementation sdpa|eager]
+//              [--lengths equal|varied] [--padding_free 0|1]
 //
 // The steps are like those of a real run: batches of random ids from the loader, AdamW, a linear
 // schedule, clipping at norm 1. After the warm-up the program measures the time of each block of
 // steps, from one wait for the GPU to the next. It fails if the run cannot use the requested graph.
-// --trace writes a Chrome trace of the last block, which then takes longer.
+// --trace writes a Chrome trace of the last block, which then takes longer. Varied lengths are
+// evenly distributed between an eighth of --seq and --seq, so that 44 % of the tokens are padding,
+// as in the main job (docs/design/016-without-padding.md).
 #include <ATen/DeviceAccelerator.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <torch/torch.h>
@@ -34,7 +37,8 @@ using Clock = std::chrono::steady_clock;
 
 struct Options {
   std::string model = "bert-base", precision = "fp32", device = "cuda", trace, attention = "sdpa",
-              cuda_graph = "auto";
+              cuda_graph = "auto", lengths = "equal";
+  bool padding_free = false;
   std::int64_t batch = 8, seq = 128, steps = 20, blocks = 3, warm_up = 5;
 };
 
@@ -42,8 +46,9 @@ struct Options {
   std::fprintf(
       stderr,
       "gpu_step: got %s, expected --model, --batch, --seq, --precision fp32|tf32|bf16|fp16, "
-      "--steps, --blocks, --warm_up, --device cuda|cpu, --trace, --cuda_graph auto|0|1 or "
-      "--attn_implementation sdpa|eager, each with a value\n",
+      "--steps, --blocks, --warm_up, --device cuda|cpu, --trace, --cuda_graph auto|0|1, "
+      "--attn_implementation sdpa|eager, --lengths equal|varied or --padding_free 0|1, each with a "
+      "value\n",
       flag.c_str());
   std::exit(2);
 }
@@ -74,6 +79,10 @@ Options parse(int argc, char** argv) {
       o.blocks = std::stoll(value);
     else if (flag == "--warm_up")
       o.warm_up = std::stoll(value);
+    else if (flag == "--lengths" && (value == "equal" || value == "varied"))
+      o.lengths = value;
+    else if (flag == "--padding_free" && (value == "0" || value == "1"))
+      o.padding_free = value == "1";
     else if (flag == "--cuda_graph" && (value == "auto" || value == "0" || value == "1"))
       o.cuda_graph = value;
     else
@@ -114,11 +123,24 @@ struct Blocks : TrainerCallback {
   std::optional<ProfileScope> trace;
 };
 
+// Returns masks of rows whose lengths are evenly distributed between an eighth of --seq and --seq.
+// The lengths of a batch differ, and each batch has rows of many lengths.
+at::Tensor masks_of_varied_rows(std::int64_t rows, std::int64_t seq) {
+  const std::int64_t least = std::max<std::int64_t>(1, seq / 8), range = seq - least + 1;
+  constexpr std::int64_t kStride = 37;  // consecutive rows are not similar
+  const at::Tensor lengths = at::arange(rows, at::kLong).mul(kStride).remainder(range).add(least);
+  return at::arange(seq, at::kLong).unsqueeze(0).lt(lengths.unsqueeze(1)).to(at::kLong);
+}
+
 ColumnDataset rows_of(const Options& o, std::int64_t steps) {
-  const ColumnDataset rows = dummy_rows(steps * o.batch, o.seq, vocab_size_of(o.model));
-  if (default_task_of(o.model) != Task::causal_lm) return rows;
-  TensorDict columns = rows.columns();
-  columns["labels"] = columns.at("input_ids").clone();
+  TensorDict columns = dummy_rows(steps * o.batch, o.seq, vocab_size_of(o.model)).columns();
+  if (o.lengths == "varied")
+    columns["attention_mask"] = masks_of_varied_rows(steps * o.batch, o.seq);
+  if (default_task_of(o.model) == Task::causal_lm) {
+    columns["labels"] = columns.at("input_ids").clone();
+    if (columns.contains("attention_mask"))
+      columns["labels"].masked_fill_(columns.at("attention_mask").eq(0), -100);
+  }
   return ColumnDataset(std::move(columns));
 }
 
@@ -155,6 +177,7 @@ void measure(const Options& o) {
   args.use_cpu = o.device == "cpu";
   args.bf16 = o.precision == "bf16";
   args.fp16 = o.precision == "fp16";
+  args.padding_free = o.padding_free;
   if (o.cuda_graph != "auto") args.cuda_graph = o.cuda_graph == "1";
   if (!args.use_cpu) args.tf32 = o.precision == "tf32";
   const ColumnDataset rows = rows_of(o, args.max_steps);

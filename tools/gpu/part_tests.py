@@ -9,7 +9,7 @@ ABOUT = "tests with recorded numbers, the examples, hasten train and a resumed r
 
 # Files of tests/oracle with tests that use the device in HASTEN_TEST_DEVICE.
 ORACLE = ("models", "decoders", "optimizers", "trainer", "gpu_operators", "gpu_graphs", "gpu_batches", "generation", "exported", "lora", "optimizers_8bit",
-          "grad_scaler")
+          "grad_scaler", "padding_free")
 EXAMPLES = {"example_01_accelerated": (), "example_04_notebook_launcher": ("--num_layers", 2, "--num_processes", 2), "example_05_distributed": (), "example_06_uneven_data": (),
             "example_07_local_sgd": (), "example_08_several_models": (), "example_09_gradient_accumulation": ()}
 # doctest's programs return this if a test skipped itself.

@@ -60,12 +60,12 @@ def speed_table(records):
         steps.setdefault(step, {}).setdefault(program.rsplit(", round", 1)[0], []).append(record["values"])
     median = lambda runs, field: statistics.median(run[field] for run in runs)
     milliseconds = lambda runs: f"{1e3 * median(runs, 'step_seconds'):.1f} ms" if runs else "-"
-    columns = {"step": [], "hasten": [], "without graphs": [], "with LibTorch's kernels": [], "Trainer": [], "Trainer, compiled": [],
+    columns = {"step": [], "hasten": [], "without graphs": [], "with LibTorch's kernels": [], "with padding_free": [], "Trainer": [], "Trainer, compiled": [],
                "times as fast": [], "memory": [], "of the Trainer's": [], "predicted": [], "MFU": []}
     for step, programs in steps.items():
         own, other = programs.get("hasten"), programs.get("hugging face")
         both = own and other
-        row = [step, milliseconds(own), *(milliseconds(programs.get(f"hasten, {name}")) for name in ("without graphs", "LibTorch's kernels")),
+        row = [step, milliseconds(own), *(milliseconds(programs.get(f"hasten, {name}")) for name in ("without graphs", "LibTorch's kernels", "padding_free")),
                milliseconds(other), milliseconds(programs.get("hugging face, compiled")),
                f"{median(other, 'step_seconds') / median(own, 'step_seconds'):.2f}" if both else "-",
                human(median(own, "peak_allocated")) if own else "-",
