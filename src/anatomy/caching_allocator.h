@@ -20,9 +20,9 @@
 // returned, because the graph uses their addresses.
 //
 // Each stream has separate memory. The computation runs on stream 0. Memory of another stream holds
-// a batch that is copied to the device while it computes (hasten/prepare/detail/to_device.h). The device
-// still computes with a batch when the host frees it and copies the next one. So such memory is
-// used again by the second batch after it, as on a GPU.
+// a batch that is copied to the device while it computes (hasten/prepare/detail/to_device.h). The
+// device still computes with a batch when the host frees it and copies the next one. So such memory
+// is used again by the second batch after it, as on a GPU.
 //
 // Thread rule: allocate, free and empty_cache may be called from any thread (calls are serialized);
 // the figures are read without a lock.

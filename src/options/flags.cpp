@@ -38,8 +38,8 @@ Flag split_flag(std::string_view argument) {
   return flag;
 }
 
-// Returns what to do about an argument that belongs to no option. `before` is the boolean option that
-// precedes it, or null.
+// Returns what to do about an argument that belongs to no option. `before` is the boolean option
+// that precedes it, or null.
 std::string hint_for_unexpected(const std::string& argument, const Option* before) {
   if (ends_with(argument, ".yaml") || ends_with(argument, ".yml") || ends_with(argument, ".json"))
     return "name a configuration file with --config_file " + argument;

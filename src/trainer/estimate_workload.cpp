@@ -88,8 +88,8 @@ EstimateBatches EstimateWorkload::make_batches() const {
 }
 
 // A task of tokens has a label for each token. The labels of language models are the ids; every
-// seventh token is masked, which is near the usual 15 %. Rows are packed by their mask, which admits
-// all tokens here.
+// seventh token is masked, which is near the usual 15 %. Rows are packed by their mask, which
+// admits all tokens here.
 ColumnDataset EstimateWorkload::rows_of_ids(std::int64_t rows) const {
   const Task task = task_of(options_);
   TensorDict columns = dummy_rows(rows, options_.length, vocab_size_of(options_.model)).columns();
