@@ -157,6 +157,7 @@ class HASTEN_API Accelerator {
   // calls it after each step. Throws UsageError "prepare.scaled-losses" with fp16: prepare the
   // optimizer.
   void mark_gradients_used();
+  // Returns the maximum number of micro-batches in a window, 1 without accumulation.
   std::int64_t gradient_accumulation_steps() const;
   // Sets the maximum number of micro-batches in a window, and drops open windows.
   void set_gradient_accumulation_steps(std::int64_t steps);
@@ -251,7 +252,9 @@ class HASTEN_API Accelerator {
   void on_main_process(const std::function<void()>& f) const;
   // Runs f in the main process of each machine only.
   void on_local_main_process(const std::function<void()>& f) const;
+  // Runs f in the process with the highest index only.
   void on_last_process(const std::function<void()>& f) const;
+  // Runs f only in the process with this index, and nowhere if there is none.
   void on_process(std::int64_t process_index, const std::function<void()>& f) const;
   // Scope that the job's main process runs before the other processes.
   MainProcessFirst main_process_first() const { return {process(), group()}; }
@@ -262,8 +265,10 @@ class HASTEN_API Accelerator {
   // Prints the line on standard output in the main process of each machine.
   void print(const std::string& line) const;
 
-  // The group of all processes. The collectives below act on it. They take a tensor or a whole
-  // batch (hasten/data/batch.h); hasten/process/group.h says what each returns.
+  // The group of all processes. The functions from gather() to pad_across_processes(),
+  // check_trigger() and wait_for_everyone() are collectives on it, so every process calls them. They
+  // take a tensor or a whole batch (hasten/data/batch.h); hasten/process/group.h says what each
+  // returns, such as [rows of all processes, ...] in rank order for gather().
   const Group& group() const;
   template <TensorBatch Batch>
   Batch gather(const Batch& batch) const {
@@ -286,7 +291,7 @@ class HASTEN_API Accelerator {
   }
   // Returns the rows of all processes in rank order. Unlike with gather(), the processes may have
   // different numbers of rows, so each can pass the rows that it has found: `all =
-  // accelerator.gather_rows(boxes);`.
+  // accelerator.gather_rows(boxes);`. All dimensions except the first are equal in all processes.
   at::Tensor gather_rows(const at::Tensor& rows) const;
   template <TensorBatch Batch>
   Batch reduce(const Batch& batch, Reduction reduction = Reduction::sum, double scale = 1.0) const {
@@ -309,6 +314,7 @@ class HASTEN_API Accelerator {
   // True in every process if any process has called set_trigger(), which it clears. A collective:
   // `if (accelerator.check_trigger()) break;`.
   bool check_trigger();
+  // Blocks until every process has called it.
   void wait_for_everyone() const;
 
   // Starts the trackers of AcceleratorOptions::log_with with the configuration of the run:

@@ -69,8 +69,9 @@ class HASTEN_API CheckpointSave {
   // checkpoint of this name. Then deletes old checkpoints as `rotation` says. If it throws before
   // the folder has its name, the other checkpoints are unchanged, apart from abandoned ones.
   void commit(const CheckpointRotation& rotation = {});
-  // The two halves of commit(). Machines that have their own folders delete nothing until all of
-  // them have the new checkpoint.
+  // The two halves of commit(): publish() ends with the rename, and rotate() deletes old
+  // checkpoints. Machines that have their own folders call rotate() when all of them have the new
+  // checkpoint.
   void publish(const CheckpointRotation& rotation = {});
   void rotate(const CheckpointRotation& rotation) const;
 

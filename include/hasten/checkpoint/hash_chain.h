@@ -13,7 +13,7 @@
 // identifies the whole run. The Trainer writes the file if TrainingArguments::hash_chain_steps is
 // set.
 //
-// Throws DataError "checkpoint.*", IoError "io.*". Thread rule: pure functions.
+// Throws DataError "checkpoint.*", IoError "io.*". Thread rule: any thread.
 #pragma once
 
 #include <cstdint>

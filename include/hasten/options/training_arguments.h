@@ -124,7 +124,7 @@ struct TrainingArguments {
   std::optional<bool> tf32;     // Products of float32 in TF32; unset: LibTorch's choice.
   // hasten's own: the type of weights and gradients, from the start of the run to its files.
   WeightsType weights_dtype = WeightsType::float32;
-  bool use_cpu = false;
+  bool use_cpu = false;          // Train on the CPU, even if there is a GPU or a TPU.
   std::int64_t num_threads = 0;  // hasten's own: threads per operation; 0: LibTorch's choice.
   std::optional<std::int64_t> torch_empty_cache_steps;  // Steps; no effect on the CPU.
   bool activation_checkpointing = false;                // Recompute layers in the backward pass.
@@ -136,35 +136,37 @@ struct TrainingArguments {
   // hasten's own: start all kernels of a step with one call (a CUDA graph). Unset: true where this
   // changes nothing but the time (docs/gpu.md).
   std::optional<bool> cuda_graph;
-  bool full_determinism = false;
-  std::int64_t seed = 42;
+  bool full_determinism = false;  // Use deterministic algorithms only.
+  std::int64_t seed = 42;  // Of new weights, dropout, and, without data_seed, the order of rows.
   std::optional<std::int64_t> data_seed;  // Unset: seed.
 
   // Logging.
   IntervalStrategy logging_strategy = IntervalStrategy::steps;
-  double logging_steps = 500;  // Steps; below 1: a share of all steps.
-  bool logging_first_step = false;
-  bool logging_nan_inf_filter = true;
+  double logging_steps = 500;          // Steps; below 1: a share of all steps.
+  bool logging_first_step = false;     // Also log the first step.
+  bool logging_nan_inf_filter = true;  // Leave losses that are not finite out of logged means.
   // hasten's own: throw DivergedError before the optimizer steps with such a loss.
   bool stop_on_nonfinite_loss = false;
+  // The tokens that num_input_tokens_seen counts.
   CountTokens include_num_input_tokens_seen = CountTokens::no;
+  // The least severe lines that are printed; passive: the level of the process.
   LogLevel log_level = LogLevel::passive;
   std::optional<bool> disable_tqdm;               // Unset: a bar if standard error is a terminal.
   std::vector<std::string> report_to = {"none"};  // Trackers by name, or "all".
   std::string logging_dir;  // The trackers' folder; unset: hasten/trainer/tracking_callback.h.
   std::string run_name;     // The last part of that path, and the run's name in MLflow.
-  bool skip_memory_metrics = true;
-  std::string anatomy;             // hasten's own: "text", a file (.json, .html), or empty: none.
-  std::int64_t anatomy_steps = 3;  // hasten's own: optimizer steps that it records.
+  bool skip_memory_metrics = true;  // If false, report memory with the metrics (docs/trainer.md).
+  std::string anatomy;              // hasten's own: "text", a file (.json, .html), or empty: none.
+  std::int64_t anatomy_steps = 3;   // hasten's own: optimizer steps that it records.
 
   // Evaluation.
   IntervalStrategy eval_strategy = IntervalStrategy::no;
   std::optional<double> eval_steps;  // Steps; below 1: a share of all steps; unset: logging_steps.
   double eval_delay = 0;             // Steps or epochs, by eval_strategy, before the first one.
-  bool eval_on_start = false;
+  bool eval_on_start = false;        // Also evaluate before the first step.
   // Batches of predictions to keep on the device; unset: all.
   std::optional<std::int64_t> eval_accumulation_steps;
-  bool prediction_loss_only = false;
+  bool prediction_loss_only = false;  // Keep no logits; report the loss only.
 
   // Checkpoints.
   SaveStrategy save_strategy = SaveStrategy::steps;
@@ -174,8 +176,9 @@ struct TrainingArguments {
   std::int64_t save_keep_every = 0;
   bool save_only_model = false;    // Without optimizer, schedule and random state: not resumable.
   std::optional<bool> async_save;  // Write checkpoints while training goes on; unset: if it fits.
-  bool enable_jit_checkpoint = false;  // Also save when a signal stops the run.
-  bool load_best_model_at_end = false;
+  // Also save when a signal stops the run. `hasten train` sets it unless save_strategy is no.
+  bool enable_jit_checkpoint = false;
+  bool load_best_model_at_end = false;    // End the run with the weights of its best checkpoint.
   std::string metric_for_best_model;      // With or without "eval_"; see resolved().
   std::optional<bool> greater_is_better;  // Unset: true unless the metric ends in "loss".
   bool save_on_each_node = false;         // Each machine's main process writes, not only rank 0.
@@ -187,7 +190,7 @@ struct TrainingArguments {
   std::string length_column_name = "length";  // For group_by_length and batch_rebalance.
   bool dataloader_drop_last = false;          // For training batches; evaluation uses every row.
   std::int64_t dataloader_num_workers = 0;    // Background threads; 0: load in the training thread.
-  bool dataloader_pin_memory = true;
+  bool dataloader_pin_memory = true;          // Batches for a GPU are in page-locked memory.
   std::optional<std::int64_t> dataloader_prefetch_factor;  // Batches per worker.
   std::vector<std::string> label_names;                    // One column; unset: labels.
 

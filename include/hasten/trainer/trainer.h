@@ -158,7 +158,9 @@ class HASTEN_API Trainer {
 
   // Trains, or continues the run that resume_from_checkpoint names.
   TrainOutput train(const IgnoreKeys& ignore_keys_for_eval = {});
-  // Scores eval_dataset.
+  // Scores eval_dataset. Returns eval_loss, the results of compute_metrics as eval_NAME,
+  // eval_runtime (s), eval_samples_per_second, eval_steps_per_second, and after training epoch.
+  // Another metric_key_prefix replaces "eval".
   Metrics evaluate(const std::string& metric_key_prefix = "eval",
                    const IgnoreKeys& ignore_keys = {});
   // Scores another dataset.
@@ -190,7 +192,9 @@ class HASTEN_API Trainer {
   bool is_world_process_zero() const;
   // True in the main process of each machine.
   bool is_local_process_zero() const;
+  // Returns the state of the latest or current run. Its log_history has every logged line.
   const TrainerState& state() const;
+  // Returns the arguments after resolved() (hasten/options/training_arguments.h).
   const TrainingArguments& args() const;
   torch::nn::Module& model() const;
   // The Accelerator of the run (hasten/accelerator.h).
