@@ -266,9 +266,9 @@ class HASTEN_API Accelerator {
   void print(const std::string& line) const;
 
   // The group of all processes. The functions from gather() to pad_across_processes(),
-  // check_trigger() and wait_for_everyone() are collectives on it, so every process calls them. They
-  // take a tensor or a whole batch (hasten/data/batch.h); hasten/process/group.h says what each
-  // returns, such as [rows of all processes, ...] in rank order for gather().
+  // check_trigger() and wait_for_everyone() are collectives on it, so every process calls them.
+  // They take a tensor or a whole batch (hasten/data/batch.h); hasten/process/group.h says what
+  // each returns, such as [rows of all processes, ...] in rank order for gather().
   const Group& group() const;
   template <TensorBatch Batch>
   Batch gather(const Batch& batch) const {
