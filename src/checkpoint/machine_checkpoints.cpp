@@ -34,6 +34,13 @@ std::string random_digits() {
   return to_hex(bytes);
 }
 
+// Returns the identifier in the folder's machine.json, or an empty text if there is none.
+std::string id_in_machine_file(const fs::path& folder) {
+  const MachineJson json = read_json_or_discard<MachineJson>(folder / kMachineFile);
+  if (!json.is_object() || !json.contains("save") || !json["save"].is_string()) return "";
+  return json["save"].get<std::string>();
+}
+
 // Returns the text that identifies the save of a checkpoint, or an empty one if the folder has
 // none.
 std::string save_of(const fs::path& checkpoint) {
@@ -41,9 +48,21 @@ std::string save_of(const fs::path& checkpoint) {
   if (!fs::exists(checkpoint / kManifestFile, error)) return "";
   if (!fs::exists(checkpoint / kMachineFile, error))
     return sha256_of_text(read_file(checkpoint / kManifestFile));
-  const MachineJson json = read_json_or_discard<MachineJson>(checkpoint / kMachineFile);
-  if (!json.is_object() || !json.contains("save") || !json["save"].is_string()) return "";
-  return json["save"].get<std::string>();
+  return id_in_machine_file(checkpoint);
+}
+
+// Returns the identifiers of the saves that killed processes have not finished in this folder.
+std::set<std::string> unfinished_saves_in(const fs::path& folder) {
+  std::set<std::string> ids;
+  std::error_code error;
+  for (auto it = fs::directory_iterator(folder, error); !error && it != fs::end(it);
+       it.increment(error)) {
+    std::error_code missing;
+    if (is_partial(it->path()) && fs::exists(it->path() / kMachineFile, missing))
+      ids.insert(id_in_machine_file(it->path()));
+  }
+  ids.erase("");
+  return ids;
 }
 
 // A step and its save.
@@ -54,6 +73,7 @@ struct Machine {
   std::int64_t rank = 0;
   std::string host, folder;
   std::set<Save> saves;
+  std::set<std::string> unfinished;  // identifiers of saves
 };
 
 MachineJson json_of_machine(std::int64_t rank, const fs::path& folder,
@@ -63,7 +83,11 @@ MachineJson json_of_machine(std::int64_t rank, const fs::path& folder,
     const std::string save = save_of(checkpoint);
     if (!save.empty()) saves.push_back({step_of_checkpoint(checkpoint, prefix), save});
   }
-  return {{"rank", rank}, {"host", host_name()}, {"folder", folder.string()}, {"saves", saves}};
+  return {{"rank", rank},
+          {"host", host_name()},
+          {"folder", folder.string()},
+          {"saves", saves},
+          {"unfinished", unfinished_saves_in(folder)}};
 }
 
 // Returns all machines in the order of their ranks. A collective.
@@ -82,7 +106,8 @@ std::vector<Machine> machines_of(const Group& group, bool writes, const fs::path
     machines.push_back({.rank = json.at("rank").get<std::int64_t>(),
                         .host = json.at("host").get<std::string>(),
                         .folder = json.at("folder").get<std::string>(),
-                        .saves = json.at("saves").get<std::set<Save>>()});
+                        .saves = json.at("saves").get<std::set<Save>>(),
+                        .unfinished = json.at("unfinished").get<std::set<std::string>>()});
   }
   return machines;
 }
@@ -108,6 +133,22 @@ std::optional<Save> newest_common(const std::vector<Machine>& machines, std::int
     if (save->first < below && std::all_of(machines.begin(), machines.end(), has_it)) return *save;
   }
   return std::nullopt;
+}
+
+// Returns the save that only some machines have finished, if there is no other save. The other
+// machines have an unfinished copy of it: without one, a machine may have lost its disk.
+std::optional<Save> interrupted_first_save(const std::vector<Machine>& machines) {
+  std::set<Save> all;
+  for (const Machine& machine : machines) all.insert(machine.saves.begin(), machine.saves.end());
+  if (all.size() != 1) return std::nullopt;
+  const Save& only = *all.begin();
+  bool has_every_machine = true;
+  for (const Machine& machine : machines) {
+    if (machine.saves.contains(only)) continue;
+    if (!machine.unfinished.contains(only.second)) return std::nullopt;
+    has_every_machine = false;
+  }
+  return has_every_machine ? std::nullopt : std::optional(only);
 }
 
 [[noreturn]] void throw_missing_on_machine(const std::vector<Machine>& machines) {
@@ -188,6 +229,19 @@ std::string new_save_id(const Group& group) { return broadcast_from_main(group, 
 
 void write_machine_file(const fs::path& checkpoint, const std::string& save_id) {
   write_file_atomically(checkpoint / kMachineFile, MachineJson{{"save", save_id}}.dump(2) + "\n");
+}
+
+void abandon_interrupted_first_save(const Group& group, bool writes, const fs::path& output_dir,
+                                    const std::string& prefix,
+                                    const std::function<void(const std::string&)>& report) {
+  std::vector<fs::path> own;
+  once(group, writes, [&] { own = checkpoints(output_dir, prefix); });
+  const auto save = interrupted_first_save(machines_of(group, writes, output_dir, own, prefix));
+  if (!save) return;
+  report(str("the checkpoint of step ", save->first,
+             " is not used: the run was interrupted during its first save, and not every machine "
+             "has it"));
+  once(group, writes, [&] { abandon_checkpoints_after(output_dir, save->first - 1, prefix); });
 }
 
 fs::path newest_common_checkpoint(const Group& group, bool writes, const fs::path& output_dir,

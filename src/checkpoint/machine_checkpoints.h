@@ -6,6 +6,7 @@
 //   require_separate_folders(group, writes, output_dir);
 //   const std::string staged = path_of_writer(group, writes ? own.path().string() : "");
 //   if (writes) write_machine_file(staged, save_id);             // save_id: new_save_id(group)
+//   abandon_interrupted_first_save(group, writes, output_dir, prefix, report);
 //   const fs::path from = newest_common_checkpoint(group, writes, output_dir, prefix, report);
 //
 // Each save has a random identifier, so that folders of the same step from two runs are not
@@ -38,6 +39,15 @@ void require_separate_folders(const Group& group, bool writes, const std::filesy
 
 std::string new_save_id(const Group& group);
 void write_machine_file(const std::filesystem::path& checkpoint, const std::string& save_id);
+
+// If the job was killed during its first save, some machines may have a checkpoint, and the others
+// only an unfinished copy of it. This function gives such checkpoints the name of abandoned ones
+// (hasten/checkpoint/checkpoint_folders.h), so that the job can start from the beginning. Call it
+// before the unfinished copies are deleted, for example by newest_common_checkpoint.
+void abandon_interrupted_first_save(const Group& group, bool writes,
+                                    const std::filesystem::path& output_dir,
+                                    const std::string& prefix,
+                                    const std::function<void(const std::string&)>& report);
 
 // Returns the newest checkpoint that is intact on every machine, or an empty path if no machine has
 // one. Damaged checkpoints are renamed and reported. A newer checkpoint that a machine lacks is

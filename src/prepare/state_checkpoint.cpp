@@ -123,6 +123,7 @@ fs::path folder_to_load(AcceleratorState& state, const ProjectConfiguration& pro
     const bool writes = writes_checkpoints(state, project);
     if (!folder.empty()) return common_checkpoint(group, writes, folder);
     const fs::path all = checkpoints_of(project, "load_state()");
+    abandon_interrupted_first_save(group, writes, all, kProjectPrefix, report);
     const fs::path newest = newest_common_checkpoint(group, writes, all, kProjectPrefix, report);
     if (newest.empty()) once(group, writes, [&] { require_none_damaged(all); });
     return newest;

@@ -121,6 +121,10 @@ fs::path Trainer::Impl::Resume::newest_checkpoint_of_job(const Impl& trainer) {
 
 void Trainer::Impl::Resume::continue_if_restarted(Impl& trainer) {
   TrainingArguments& args = trainer.args;
+  if (args.save_on_each_node)
+    abandon_interrupted_first_save(trainer.group(), trainer.writes(), args.output_dir,
+                                   kCheckpointPrefix,
+                                   [&](const std::string& text) { trainer.logger.warning(text); });
   if (args.resume_from_checkpoint == "true") return;
   if (!args.resume_from_checkpoint.empty()) {
     const fs::path newest = newest_checkpoint_of_job(trainer);

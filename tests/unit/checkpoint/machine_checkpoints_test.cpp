@@ -104,6 +104,35 @@ TEST_CASE("machine checkpoints: the newest save that all machines have is used")
   require_newest(all.path(), "checkpoint-20", 1, "checkpoint of step 30 of machine 1 (rank 2");
 }
 
+TEST_CASE("machine checkpoints: a job that was killed during its first save starts again") {
+  const TemporaryDirectory all;
+  const auto abandon = [&](std::size_t reports) {
+    on_two_machines(all.path(), [&](MachineProcess& machine) {
+      abandon_interrupted_first_save(
+          machine.group, machine.writes, machine.writes ? machine.folder : fs::path(),
+          "checkpoint-", [&](const std::string& text) { machine.reports.push_back(text); });
+      require(machine.reports.size() == reports, str(machine.reports.size(), " reports"));
+    });
+  };
+  const fs::path unfinished = all.path() / "b" / ".checkpoint-10.partial-1-1-host";
+  write_checkpoint(all.path() / "a", 10, "first");
+  fs::create_directories(unfinished);
+  abandon(0);  // machine b may have lost its disk
+  write_machine_file(unfinished, "another save");
+  abandon(0);
+  write_machine_file(unfinished, "first");
+  write_checkpoint(all.path() / "b", 5, "zeroth");  // a newer checkpoint of one machine is reported
+  abandon(0);
+  fs::remove_all(all.path() / "b" / "checkpoint-5");
+  abandon(1);
+  CHECK(fs::exists(all.path() / "a" / "abandoned-checkpoint-10"));
+  CHECK(checkpoints(all.path() / "a").empty());
+  abandon(0);
+  on_two_machines(all.path(), [](MachineProcess& machine) {
+    require(machine.newest() == "none", "a checkpoint was found");
+  });
+}
+
 TEST_CASE("machine checkpoints: the ranks of a machine need not be consecutive") {
   notebook_launcher(
       [] {
