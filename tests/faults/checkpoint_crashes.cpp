@@ -1,13 +1,14 @@
 // Kills a run at every call that changes its folder of checkpoints, and continues the run. In the
 // second form the call fails instead, and the run continues by itself.
 //
-//   checkpoint_crashes [STRIDE [STRIDE-OF-TWO-RANKS]]
+//   checkpoint_crashes [STRIDE [STRIDE-OF-RANKS]]
 //   checkpoint_crashes errors [STRIDE]
 //
 // It first counts the calls of an undisturbed run (watched_calls.h). Then it takes every STRIDE-th
-// call (1 means all). A process runs up to that call and is killed there. If the call is a write,
-// it writes half of the bytes first. A second process continues the run as a user would, without
-// naming a checkpoint. It must
+// call (1 means all), or every STRIDE-OF-RANKS-th call in runs of several ranks and in runs that
+// are killed twice. A process runs up to that call and is killed there. If the call is a write, it
+// writes half of the bytes first. A second process continues the run as a user would, without
+// naming a checkpoint. In some runs it is killed too, and a third one continues. The last one must
 // - continue from the newest checkpoint whose save had returned, or from a later one,
 // - find no damaged folder, because an incomplete folder never has the name of a checkpoint,
 // - end with exactly the weights of the undisturbed run.
@@ -103,6 +104,7 @@ struct SaveOptions {
   bool replaces = false;  // saves to one folder instead of numbered folders
   bool asynchronous = false;
   bool in_window = false;  // saves after the first micro-batch of the next step
+  bool on_each_node = false;
 };
 
 // Throws if the error lacks information that a user needs.
@@ -129,11 +131,12 @@ bool try_save(const std::function<void()>& save, const fs::path& folder, const J
 
 // Runs a training loop written by the user, without a Trainer.
 void run_loop(const fs::path& folder, const Journal& journal, const SaveOptions& saves) {
-  Accelerator accelerator(
-      {.gradient_accumulation_steps = 2,
-       .cpu = true,
-       .project_config = {
-           .project_dir = folder, .automatic_checkpoint_naming = true, .total_limit = 2}});
+  Accelerator accelerator({.gradient_accumulation_steps = 2,
+                           .cpu = true,
+                           .project_config = {.project_dir = folder,
+                                              .automatic_checkpoint_naming = true,
+                                              .total_limit = 2,
+                                              .save_on_each_node = saves.on_each_node}});
   Net net;
   AdamW adamw(net->parameters(), torch::optim::AdamWOptions(1e-2));
   auto batches = make_loader(rows(), {.batch_size = 4, .shuffle = true, .seed = 9});
@@ -286,11 +289,9 @@ bool has_damage(const fs::path& folder) {
   return false;
 }
 
-// Kills the run at this call and continues it.
-void check_call(const std::string& name, const Run& run, long call, const std::string& digest) {
-  const RunFolder place(run);
-  // The launcher of two ranks reports that one of them was killed.
-  if (place.start(call) == 0) return report_failure(name, call, "the run was not killed");
+// Continues a run that was killed, the last time at this call.
+void check_continuation(const std::string& name, const RunFolder& place, long call,
+                        const std::string& digest) {
   const std::int64_t saved = std::max<std::int64_t>(0, place.journal.last("saved"));
   if (place.start() != 0)
     return report_failure(name, call, "it did not continue: " + place.result());
@@ -302,19 +303,71 @@ void check_call(const std::string& name, const Run& run, long call, const std::s
   if (place.journal.digest() != digest) report_failure(name, call, "it ended with other weights");
 }
 
-void check_run(const std::string& name, const Run& run, long stride) {
+// Kills the run at this call and continues it.
+void check_call(const std::string& name, const Run& run, long call, const std::string& digest) {
   const RunFolder place(run);
-  if (place.start() != 0)
-    return report_failure(name, 0, "the undisturbed run failed: " + place.result());
+  // The launcher of several ranks reports that one of them was killed.
+  if (place.start(call) == 0) return report_failure(name, call, "the run was not killed");
+  check_continuation(name, place, call, digest);
+}
+
+// Kills the run at the call `first`, and the run that continues it at the call `second`. Returns
+// whether that run has arrived there.
+bool check_second_kill(const std::string& name, const Run& run, long first, long second,
+                       const std::string& digest) {
+  const RunFolder place(run);
+  if (place.start(first) == 0) {
+    report_failure(name, first, "the run was not killed");
+    return false;
+  }
+  if (place.start(second) == 0) return false;
+  check_continuation(str(name, ", killed at call ", first, " before"), place, second, digest);
+  return true;
+}
+
+// The number of calls of an undisturbed run, and the digest of its weights.
+struct Undisturbed {
+  long calls = 0;
+  std::string digest;
+};
+
+// Returns 0 calls if the run fails.
+Undisturbed run_undisturbed(const std::string& name, const Run& run) {
+  const RunFolder place(run);
+  if (place.start() != 0) {
+    report_failure(name, 0, "the undisturbed run failed: " + place.result());
+    return {};
+  }
   // The ranks of a launcher count their own calls and write the number to the journal.
   const long calls = std::max<long>(std::stol(place.result()), place.journal.last("calls"));
-  if (calls < 60) return report_failure(name, 0, str("there are only ", calls, " calls"));
-  long checked = 0;
+  if (calls < 60) report_failure(name, 0, str("there are only ", calls, " calls"));
+  return {.calls = calls, .digest = place.journal.digest()};
+}
+
+void check_run(const std::string& name, const Run& run, long stride) {
   const int before = failures;
-  for (long call = 1; call <= calls; call += stride, ++checked)
-    check_call(name, run, call, place.journal.digest());
+  const Undisturbed undisturbed = run_undisturbed(name, run);
+  long checked = 0;
+  for (long call = 1; call <= undisturbed.calls; call += stride, ++checked)
+    check_call(name, run, call, undisturbed.digest);
   std::cout << (failures == before ? "ok      " : "FAILED  ") << name << ": killed at " << checked
-            << " of " << calls << " calls, continued each time" << std::endl;
+            << " of " << undisturbed.calls << " calls, continued each time" << std::endl;
+}
+
+// Kills the run, and the run that continues it at every call. The first kills are spread over all
+// calls, so the second run begins after different amounts of work.
+void check_second_run(const std::string& name, const Run& run, long stride) {
+  constexpr long kSpread = 37;  // has no common factor with most numbers of calls
+  const int before = failures;
+  const Undisturbed undisturbed = run_undisturbed(name, run);
+  long checked = 0;
+  for (long call = 1; call <= undisturbed.calls; call += stride) {
+    const long first = 1 + call * kSpread % undisturbed.calls;
+    if (check_second_kill(name, run, first, call, undisturbed.digest)) ++checked;
+  }
+  if (checked == 0) report_failure(name, 0, "no continued run was killed");
+  std::cout << (failures == before ? "ok      " : "FAILED  ") << name << ": killed twice, "
+            << checked << " times, continued each time" << std::endl;
 }
 
 const char* name_of(Fault fault) {
@@ -403,14 +456,35 @@ Run trainer_with(bool asynchronous) {
   };
 }
 
+int own_rank() { return std::stoi(std::getenv("RANK")); }
+
 Run run_in_ranks(int ranks, const SaveOptions& saves) {
   return [=](const fs::path& folder, const Journal& journal) {
     debug_launcher(
         [&] {
           run_loop(folder, journal, saves);
-          if (std::string(std::getenv("RANK")) == "0") journal.add(str("calls ", watched_calls()));
+          if (own_rank() == 0) journal.add(str("calls ", watched_calls()));
         },
         ranks);
+  };
+}
+
+// Two ranks act as two machines, each with its own folder. Only the machine with the number
+// `disturbed` is killed, so the other one may commit a checkpoint that the first one lacks.
+Run run_on_two_machines(int disturbed, const SaveOptions& saves) {
+  return [=](const fs::path& folder, const Journal& journal) {
+    debug_launcher([&] {
+      const int rank = own_rank();
+      ::setenv("LOCAL_RANK", "0", 1);
+      ::setenv("LOCAL_WORLD_SIZE", "1", 1);
+      ::setenv("GROUP_RANK", str(rank).c_str(), 1);
+      ::setenv("GROUP_WORLD_SIZE", "2", 1);
+      if (rank != disturbed) watch_calls(folder.string());
+      const fs::path own = folder / str("machine", rank);
+      fs::create_directories(own);
+      run_loop(own, journal, saves);
+      if (rank == disturbed) journal.add(str("calls ", watched_calls()));
+    });
   };
 }
 
@@ -431,7 +505,7 @@ int main(int argc, char** argv) {
   if (argc > 1 && std::string(argv[1]) == "errors")
     return check_all_errors(argc > 2 ? std::stol(argv[2]) : 1);
   const long stride = argc > 1 ? std::stol(argv[1]) : 1;
-  const long stride_of_two = argc > 2 ? std::stol(argv[2]) : stride;
+  const long stride_of_ranks = argc > 2 ? std::stol(argv[2]) : stride;
   check_run("save_state with rotation", loop_with({}), stride);
   check_run("save_state that replaces a folder", loop_with({.replaces = true}), stride);
   check_run("asynchronous save_state, inside a window",
@@ -440,10 +514,30 @@ int main(int argc, char** argv) {
             loop_with({.replaces = true, .asynchronous = true}), stride);
   check_run("the Trainer", trainer_with(false), stride);
   check_run("the Trainer, asynchronous", trainer_with(true), stride);
-  check_run("save_state of two ranks", run_in_ranks(2, {}), stride_of_two);
+  const SaveOptions plain, asynchronous = {.asynchronous = true}, replaces = {.replaces = true},
+                           each_node = {.on_each_node = true};
+  check_run("save_state of two ranks", run_in_ranks(2, plain), stride_of_ranks);
   check_run("asynchronous save_state of two ranks, inside a window",
-            run_in_ranks(2, {.asynchronous = true, .in_window = true}), stride_of_two);
-  if (stride_of_two == 1)
-    check_run("asynchronous save_state of four ranks", run_in_ranks(4, {.asynchronous = true}), 1);
+            run_in_ranks(2, {.asynchronous = true, .in_window = true}), stride_of_ranks);
+  check_run("save_state of two ranks that replaces a folder", run_in_ranks(2, replaces),
+            stride_of_ranks);
+  check_run("save_state of four ranks", run_in_ranks(4, plain), stride_of_ranks);
+  check_run("asynchronous save_state of four ranks", run_in_ranks(4, asynchronous),
+            stride_of_ranks);
+  for (const int machine : {0, 1}) {
+    check_run(str("save_state on each machine, machine ", machine),
+              run_on_two_machines(machine, each_node), stride_of_ranks);
+    check_run(str("asynchronous save_state on each machine, machine ", machine),
+              run_on_two_machines(machine, {.asynchronous = true, .on_each_node = true}),
+              stride_of_ranks);
+  }
+  check_second_run("the second run of save_state", loop_with(plain), stride_of_ranks);
+  check_second_run("the second run of save_state that replaces a folder", loop_with(replaces),
+                   stride_of_ranks);
+  check_second_run("the second run of an asynchronous save_state", loop_with(asynchronous),
+                   stride_of_ranks);
+  check_second_run("the second run of the Trainer", trainer_with(false), stride_of_ranks);
+  check_second_run("the second run of save_state of two ranks", run_in_ranks(2, plain),
+                   stride_of_ranks);
   return failures == 0 ? 0 : 1;
 }
