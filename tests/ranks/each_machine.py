@@ -138,6 +138,17 @@ def main():
     check(codes == [3, 3] and "no checkpoint on machine 1 (rank 2" in "".join(texts) and str(folders[1]) in "".join(texts),
           f"a machine without checkpoints is named, and the job ends with {codes}", *texts)
 
+    # The job was killed during its first save, which only machine 0 has finished.
+    for rank, folder in enumerate(folders):
+        shutil.rmtree(folder)
+        folder.mkdir()
+        shutil.copytree(whole[rank] / "checkpoint-3", folder / ("checkpoint-3" if rank == 0 else ".checkpoint-3.partial-1-1-host"))
+    codes, texts = job(data, folders, launch=["--resume"])
+    check(codes == [0, 0] and "was interrupted during its first save" in "".join(texts) and "resuming from" not in "".join(texts),
+          f"a job that was killed during its first save starts again, and ends with {codes}", *texts)
+    check((folders[0] / "abandoned-checkpoint-3").exists(), "the checkpoint of one machine is abandoned", names(folders[0]))
+    check(codes == [0, 0] and all(weights(folder) == weights(whole[0]) for folder in folders), "its weights are those of the undisturbed run")
+
     killed_machines(data)
 
     shared = FOLDER / "shared"
