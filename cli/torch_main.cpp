@@ -14,6 +14,16 @@
 #include "hasten/base/error.h"
 #include "test_result.h"
 
+namespace {
+
+// Prints an error on a line of its own: on a terminal, a progress bar may be on the current line.
+void print_error(const std::string& command, const std::string& code, const char* text) {
+  std::fprintf(stderr, "%shasten %s: error%s: %s\n", isatty(STDERR_FILENO) != 0 ? "\n" : "",
+               command.c_str(), code.empty() ? "" : ("[" + code + "]").c_str(), text);
+}
+
+}  // namespace
+
 int main(int argc, char** argv) {
   const std::string command = argc > 1 ? argv[1] : "";
   int code = 2;
@@ -46,21 +56,17 @@ int main(int argc, char** argv) {
           command.c_str());
     }
   } catch (const hasten::Error& error) {
-    std::fprintf(stderr, "\nhasten %s: error[%s]: %s\n", command.c_str(), error.code().c_str(),
-                 error.what());
+    print_error(command, error.code(), error.what());
     code = error.exit_code();
   } catch (const c10::Error& error) {
-    std::fprintf(stderr, "\nhasten %s: error: %s\n", command.c_str(),
-                 error.what_without_backtrace());
+    print_error(command, "", error.what_without_backtrace());
     code = 1;
   } catch (const std::bad_alloc&) {
-    std::fprintf(stderr,
-                 "\nhasten %s: error: out of memory before training began. Hint: use a smaller "
-                 "model or data set\n",
-                 command.c_str());
+    print_error(command, "",
+                "out of memory before training began. Hint: use a smaller model or data set");
     code = 5;
   } catch (const std::exception& error) {
-    std::fprintf(stderr, "\nhasten %s: error: %s\n", command.c_str(), error.what());
+    print_error(command, "", error.what());
     code = 1;
   }
   // Skips LibTorch's static destructors, which take time and free nothing that matters now.

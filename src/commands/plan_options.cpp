@@ -115,7 +115,7 @@ PlanConfiguration parse_plan(const std::vector<std::string>& arguments,
   }
   if (plan.step.help || plan.step.devices) return plan;
   if (program != arguments.end() && plan.program.empty())
-    config::throw_missing("hasten plan: no program after --", "name one: -- ./train");
+    config::throw_missing("no program after --", "name one: -- ./train");
   check_options_of_estimate(plan.step);
   if (plan.step.what_if) check_choices(plan);
   set_limit(plan);
