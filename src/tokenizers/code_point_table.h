@@ -10,6 +10,7 @@
 // Thread rule: immutable. The constructor throws only std::bad_alloc.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -25,12 +26,13 @@ class CodePointTable {
   // `first` on; they are 0 before.
   template <class Fill>
   explicit CodePointTable(Fill fill) : pages_(kLimit >> kShift) {
-    std::map<std::vector<Value>, std::uint16_t> numbers;
-    std::vector<Value> page, previous;
+    using Page = std::array<Value, kSize>;
+    std::map<Page, std::uint16_t> numbers;
+    Page page, previous;
     for (std::size_t i = 0; i < pages_.size(); ++i) {
-      page.assign(kSize, Value{});
+      page.fill(Value{});
       fill(static_cast<char32_t>(i << kShift), std::span<Value>(page));
-      if (page == previous) {
+      if (i > 0 && page == previous) {
         pages_[i] = pages_[i - 1];
         continue;
       }
@@ -38,7 +40,7 @@ class CodePointTable {
           numbers.emplace(page, static_cast<std::uint16_t>(numbers.size()));
       if (is_new) values_.insert(values_.end(), page.begin(), page.end());
       pages_[i] = found->second;
-      previous.swap(page);
+      previous = page;
     }
     values_.shrink_to_fit();
   }
