@@ -2,14 +2,19 @@
 """Repeats hasten's crash and damage tests with Accelerate and the Hugging Face Trainer.
 
     lost_checkpoints.py [--trials N]
+    lost_checkpoints.py --calls build/release/lib/libpreload_faults.so [--stride N]
 
-A process that saves repeatedly is killed at a random moment during a save. Then the checkpoint that an unchanged program would load is
-loaded. In the damage test, each trial flips one bit of a good checkpoint and loads it again. A flip counts as noticed if loading fails, or
-if it changes nothing: the loaded weights, the state of the optimizer and its options stay equal, for example after a flip in the padding of
-an archive. The Trainer runs one more step, and its result is compared.
+A process that saves repeatedly is killed at a random moment during a save. With --calls, it is killed at every call of the C library that
+writes, creates, renames or deletes something in its folder, as hasten is in faults/checkpoints, once its first save has returned; --stride N
+takes every Nth call. The library is built with hasten's tests. Then the checkpoint that an unchanged program would load is loaded.
+
+In the damage test, each trial flips one bit of a good checkpoint and loads it again. A flip counts as noticed if loading fails, or if it
+changes nothing: the loaded weights, the state of the optimizer and its options stay equal, for example after a flip in the padding of an
+archive. The Trainer runs one more step, and its result is compared.
 hasten's results come from faults/checkpoints and unit/checkpoint/manifest: it loses no checkpoint and notices every bit.
 """
 import argparse
+import itertools
 import json
 import os
 import pathlib
@@ -43,7 +48,7 @@ accelerator = Accelerator(cpu=True, project_config=ProjectConfiguration(project_
 net = torch.nn.Sequential(*(torch.nn.Linear(512, 512) for _ in range(16)))
 optimizer = torch.optim.AdamW(net.parameters())
 net, optimizer = accelerator.prepare(net, optimizer)
-for step in range(10_000):
+for step in range(int(sys.argv[3])):
     with torch.no_grad():
         for parameter in net.parameters():
             parameter.fill_(step)
@@ -108,8 +113,11 @@ print(digest_of(trainer.model, optimizer))
 parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
 parser.add_argument("--trials", type=int, default=20)
 parser.add_argument("--seed", type=int, default=1)
+parser.add_argument("--calls", type=pathlib.Path, metavar="LIBRARY", help="kill at every call; LIBRARY is libpreload_faults.so")
+parser.add_argument("--stride", type=int, default=1, help="with --calls, take every Nth call", metavar="N")
 options = parser.parse_args()
 random.seed(options.seed)
+SAVES = 3 if options.calls else 10_000  # of one run
 
 
 def python(program, *words):
@@ -138,25 +146,51 @@ def load(command):
     return done.stdout.strip().splitlines()[-1] if done.returncode == 0 else None
 
 
+def kill_at_call(command, folder, report, call):
+    """Runs the command, and kills it at this call that changes the folder. Returns the printed lines, or None if it ends before."""
+    fault = {"LD_PRELOAD": str(options.calls.resolve()), "HASTEN_FAULT": f"{call} kill {folder} {report}"}
+    done = subprocess.run(command, capture_output=True, text=True, env=os.environ | fault)
+    if report.exists():
+        return done.stdout.splitlines()
+    if done.returncode != 0:
+        sys.exit(f"the program ended with {done.returncode}\n{done.stderr}")
+    return None
+
+
+def killed_runs(command_of, word, count, seconds):
+    """Yields the folders of runs that were killed: after `count` lines with the word and a random part of the seconds, or at every call."""
+    for call in itertools.count(1, options.stride) if options.calls else range(options.trials):
+        with tempfile.TemporaryDirectory() as home:
+            folder = pathlib.Path(home) / "run"
+            folder.mkdir()
+            if options.calls:
+                lines = kill_at_call(command_of(folder), folder, folder.with_name("report"), call)
+                if lines is None:
+                    return
+                if not any(line.startswith("saved") for line in lines):
+                    continue  # there was no checkpoint to lose
+            else:
+                kill_after(command_of(folder), word, count, random.uniform(0, seconds))
+            yield folder
+
+
 def kill_accelerate(kind):
-    result = dict(trials=options.trials, failed=0, mixed=0)
-    for _ in range(options.trials):
-        with tempfile.TemporaryDirectory() as folder:
-            kill_after(python(PROGRAM, kind, folder), "saving", 4, random.uniform(0, 0.15))
-            values = load(python(LOAD, kind, folder))
-            result["failed"] += values is None
-            result["mixed"] += values is not None and len(json.loads(values)["values"]) != 1
+    result = dict(trials=0, failed=0, mixed=0)
+    for folder in killed_runs(lambda folder: python(PROGRAM, kind, folder, SAVES), "saving", 4, 0.15):
+        values = load(python(LOAD, kind, folder))
+        result["trials"] += 1
+        result["failed"] += values is None
+        result["mixed"] += values is not None and len(json.loads(values)["values"]) != 1
     return result
 
 
 def kill_trainer():
-    result = dict(trials=options.trials, failed=0)
-    for _ in range(options.trials):
-        with tempfile.TemporaryDirectory() as folder:
-            kill_after(python(TRAINER, folder, 100_000, "new"), "saved", 3, random.uniform(0, 0.1))
-            # The resumed run trains a few steps beyond the newest checkpoint.
-            newest = max(int(path.name.split("-")[1]) for path in pathlib.Path(folder).glob("checkpoint-*"))
-            result["failed"] += load(python(TRAINER, folder, newest + 2, "resume")) is None
+    result = dict(trials=0, failed=0)
+    for folder in killed_runs(lambda folder: python(TRAINER, folder, 2 * SAVES, "new"), "saved", 3, 0.1):
+        # The resumed run trains a few steps beyond the newest checkpoint.
+        newest = max(int(path.name.split("-")[1]) for path in folder.glob("checkpoint-*"))
+        result["trials"] += 1
+        result["failed"] += load(python(TRAINER, folder, newest + 2, "resume")) is None
     return result
 
 
@@ -169,7 +203,7 @@ def flip(path, bit):
 def flip_accelerate():
     result = dict(trials=options.trials, noticed=0)
     with tempfile.TemporaryDirectory() as folder:
-        kill_after(python(PROGRAM, "named", folder), "saved", 1, 0)
+        kill_after(python(PROGRAM, "named", folder, 10_000), "saved", 1, 0)
         state = pathlib.Path(folder) / "state"
         if load(python(LOAD, "named", folder)) is None:  # the process was killed during the next save
             shutil.rmtree(state)
