@@ -17,6 +17,7 @@
 
 #include "base/environment_variable.h"
 #include "base/first_line.h"
+#include "base/parse_number.h"
 #include "exec_torch.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
@@ -102,7 +103,8 @@ Facts cpu() {
 
 std::string memory() {
   const std::string text = value_in("/proc/meminfo", "MemTotal", ':');
-  return human_bytes(std::strtoll(text.c_str(), nullptr, 10) * 1024);
+  const auto kib = parse_number<std::int64_t>(std::string_view(text).substr(0, text.find(' ')));
+  return kib ? human_bytes(*kib * 1024) : "unknown";
 }
 
 Facts numa_nodes() {
@@ -110,8 +112,9 @@ Facts numa_nodes() {
   std::vector<std::pair<int, fs::path>> nodes;
   for (const auto& entry : fs::directory_iterator("/sys/devices/system/node", error)) {
     const std::string name = entry.path().filename().string();
-    if (starts_with(name, "node") && name.find_first_not_of("0123456789", 4) == std::string::npos)
-      nodes.emplace_back(std::atoi(name.c_str() + 4), entry.path());
+    if (!starts_with(name, "node")) continue;
+    if (const auto number = parse_number<int>(std::string_view(name).substr(4)))
+      nodes.emplace_back(*number, entry.path());
   }
   std::sort(nodes.begin(), nodes.end());
   Facts facts = Facts::object();

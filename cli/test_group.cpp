@@ -1,7 +1,10 @@
 // Checks that the ranks of `hasten test` form a group and run in turn.
 #include "test_checks.h"
 
+#include <cstdint>
 #include <set>
+
+#include "base/parse_number.h"
 
 namespace hasten::cli {
 namespace {
@@ -60,7 +63,10 @@ CheckOutcome evaluate_process_execution(RankContext& rank, const std::vector<Jso
     std::set<std::int64_t> got;
     const auto text = rank.store.get({str(rank.keys, "on/", where)}, rank.limit).front();
     for (const std::string& word : split(text, ' ')) {
-      if (!word.empty()) got.insert(std::atoll(word.c_str()));
+      if (word.empty()) continue;
+      const auto number = parse_number<std::int64_t>(word);
+      if (!number) throw CheckFailed(str("got '", word, "' among the ranks ", text));
+      got.insert(*number);
     }
     if (got != expected)
       throw CheckFailed(str("code for ", where, " only has run on ranks ", text));

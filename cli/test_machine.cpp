@@ -7,6 +7,7 @@
 #include <set>
 #include <thread>
 
+#include "base/parse_number.h"
 #include "base/process_state.h"
 #include "child.h"
 #include "exec_torch.h"
@@ -84,7 +85,10 @@ std::optional<ProbeLine> parse_probe_line(const std::string& line) {
                                        {"pid", &probe.pid},
                                        {"child", &probe.child},
                                        {"at", &probe.at}}) {
-      if (name == known && equals != field.npos) *value = std::atoll(field.c_str() + equals + 1);
+      if (name != known || equals == field.npos) continue;
+      const auto number = parse_number<std::int64_t>(std::string_view(field).substr(equals + 1));
+      if (!number) return std::nullopt;
+      *value = *number;
     }
   }
   return probe;

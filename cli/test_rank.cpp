@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "base/json_line.h"
+#include "base/parse_number.h"
 #include "hasten/base/error.h"
 #include "launch/job.h"
 #include "machine/token.h"
@@ -189,9 +190,15 @@ class RankRunner {
 }  // namespace
 
 int test_rank(int argc, char** argv) {
-  const double seconds = argc > 2 ? std::atof(argv[2]) : 60;
+  const std::string_view limit = argc > 2 ? argv[2] : "60";
+  const auto seconds = parse_number<double>(limit);
+  if (!seconds) {
+    throw ConfigError("config.bad-value", {.what = "the limit of a rank of hasten test",
+                                           .got = "'" + std::string(limit) + "'",
+                                           .expected = "a number of seconds"});
+  }
   fcntl(kReportFile, F_SETFD, FD_CLOEXEC);
-  return RankRunner(milliseconds(static_cast<std::int64_t>(seconds * 1e3))).run();
+  return RankRunner(milliseconds(static_cast<std::int64_t>(*seconds * 1e3))).run();
 }
 
 }  // namespace hasten::cli

@@ -23,6 +23,7 @@
 #include "autograd/engine.h"
 #include "base/child_process.h"
 #include "base/count_text.h"
+#include "base/parse_number.h"
 #include "device/device.h"
 #include "hasten/anatomy/dry_run.h"
 #include "hasten/base/error.h"
@@ -94,15 +95,17 @@ RequestedBytes requested_bytes(const std::exception& error) {
   constexpr std::string_view kPrefix = "ried to allocate ";
   const std::size_t at = text.find(kPrefix);
   if (at == text.npos) return {};
-  char* unit = nullptr;
-  const double number = std::strtod(text.c_str() + at + kPrefix.size(), &unit);
-  const std::string_view rest(unit);
-  const double scale = starts_with(rest, " GiB")   ? 1 << 30
-                       : starts_with(rest, " MiB") ? 1 << 20
-                       : starts_with(rest, " KiB") ? 1 << 10
+  const std::string_view rest = std::string_view(text).substr(at + kPrefix.size());
+  const std::size_t end = std::min(rest.find(' '), rest.size());
+  const auto number = parse_number<double>(rest.substr(0, end));
+  if (!number) return {};
+  const std::string_view unit = rest.substr(end);
+  const double scale = starts_with(unit, " GiB")   ? 1 << 30
+                       : starts_with(unit, " MiB") ? 1 << 20
+                       : starts_with(unit, " KiB") ? 1 << 10
                                                    : 1;
   return {
-      .bytes = number * scale, .error = scale == 1 ? 0 : 0.005 * scale, .is_segment = scale != 1};
+      .bytes = *number * scale, .error = scale == 1 ? 0 : 0.005 * scale, .is_segment = scale != 1};
 }
 
 std::string short_message(const std::exception& error) {
@@ -271,14 +274,14 @@ FailureText explain_failure(const ExplainableStep& step, const StepMark& mark,
     const std::vector<std::string> lines = split(found.value_or(""), '\n');
     if (lines.size() != 3) return {};
     text = {.place = lines[0], .fits = lines[1]};
-    const std::int64_t capacity = std::atoll(lines[2].c_str());
+    const std::int64_t capacity = parse_number<std::int64_t>(lines[2]).value();
     for (const MemorySavingChange& each : step.memory_saving_changes) {
       const auto needed = fork.run([&] {
         each.change();
         return str(explanation.needed(step.rows));
       });
       if (!needed) continue;
-      const std::int64_t bytes = std::atoll(needed->c_str());
+      const std::int64_t bytes = parse_number<std::int64_t>(*needed).value();
       text.fits += str("; ", each.name, " the step of ", step.rows, " rows needs ",
                        human_bytes(bytes), bytes <= capacity ? " and would have fitted" : "");
     }

@@ -2,13 +2,13 @@
 
 #include <unistd.h>
 
-#include <algorithm>
 #include <cstdio>
-#include <cstdlib>
 #include <utility>
 
 #include "base/environment_variable.h"
+#include "base/parse_number.h"
 #include "commands/observe_options.h"
+#include "hasten/base/error.h"
 
 namespace hasten::anatomy {
 
@@ -37,7 +37,16 @@ void ReportWriter::write() {
 }
 
 std::int64_t ReportWriter::steps() {
-  return std::max(1L, std::atol(environment_variable(kObserveStepsVariable).c_str()));
+  const std::string text = environment_variable(kObserveStepsVariable);
+  const auto number = parse_number<std::int64_t>(text);
+  if (!number || *number < 1) {
+    throw ConfigError("config.bad-value",
+                      {.what = kObserveStepsVariable,
+                       .got = "'" + text + "'",
+                       .expected = "a whole number of at least 1",
+                       .hint = "hasten anatomy sets it; give the number with --steps"});
+  }
+  return *number;
 }
 
 }  // namespace hasten::anatomy

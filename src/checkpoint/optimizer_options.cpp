@@ -9,6 +9,7 @@
 #include <tuple>
 
 #include "base/json_number.h"
+#include "base/parse_number.h"
 #include "checkpoint/optimizer_state.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
@@ -34,8 +35,16 @@ OptionsJson json_of_value(const std::optional<Value>& value) {
   return value ? json_of_value(*value) : OptionsJson();
 }
 
+// JSON has no infinity and no NaN, so these are texts.
 void read_value(const OptionsJson& json, double& value) {
-  value = json.is_string() ? std::stod(json.get<std::string>()) : json.get<double>();
+  if (!json.is_string()) {
+    value = json.get<double>();
+    return;
+  }
+  const auto text = json.get<std::string>();
+  const std::optional<double> number = parse_number<double>(text);
+  if (!number) throw JsonError("the value '" + text + "' instead of a number");
+  value = *number;
 }
 // nlohmann's conversion of a large number is undefined.
 void read_value(const OptionsJson& json, std::int64_t& value) {

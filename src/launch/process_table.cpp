@@ -13,6 +13,7 @@
 #include <sstream>
 #include <utility>
 
+#include "base/parse_number.h"
 #include "base/process_state.h"
 #include "base/start_thread.h"
 
@@ -43,11 +44,12 @@ struct ProcView {
 std::optional<ProcView> find_proc_view() {
   char link[32] = "";
   if (readlink("/proc/self", link, sizeof link - 1) <= 0) return std::nullopt;
-  const auto proc_pid = static_cast<pid_t>(std::atol(link));
-  if (proc_pid == getpid()) return ProcView{proc_pid, 0};
-  const std::vector<pid_t> numbers = numbers_of(proc_pid);
+  const auto proc_pid = parse_number<pid_t>(link);
+  if (!proc_pid) return std::nullopt;
+  if (*proc_pid == getpid()) return ProcView{*proc_pid, 0};
+  const std::vector<pid_t> numbers = numbers_of(*proc_pid);
   if (numbers.empty() || numbers.back() != getpid()) return std::nullopt;
-  return ProcView{proc_pid, numbers.size() - 1};
+  return ProcView{*proc_pid, numbers.size() - 1};
 }
 
 std::optional<ProcessEntry> read_entry(const ProcView& here, pid_t proc_pid) {
@@ -83,10 +85,9 @@ std::vector<ProcessEntry> process_table() {
   DIR* const folder = here ? opendir("/proc") : nullptr;
   if (folder == nullptr) return table;
   while (const dirent* file = readdir(folder)) {
-    const std::string name = file->d_name;
-    if (name.find_first_not_of("0123456789") != name.npos) continue;
-    if (const auto entry = read_entry(*here, static_cast<pid_t>(std::atol(name.c_str()))))
-      table.push_back(*entry);
+    const auto proc_pid = parse_number<pid_t>(file->d_name);
+    if (!proc_pid) continue;
+    if (const auto entry = read_entry(*here, *proc_pid)) table.push_back(*entry);
   }
   closedir(folder);
   return table;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "base/parse_number.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
 #include "options/changed_arguments.h"
@@ -243,7 +244,7 @@ EstimateOptions with_settings(EstimateOptions options, const PlanSettings& setti
   for (const auto& [name, value] : settings) {
     if (name == kAttentionSetting)
       options.attn_implementation = from_name<AttentionImplementation>(value).value();
-    if (name == kLength) options.length = std::stoll(value);
+    if (name == kLength) options.length = parse_number<std::int64_t>(value).value();
   }
   if (!settings.empty())
     options.arguments = with_changes(options.arguments, argument_changes(settings));

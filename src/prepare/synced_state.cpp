@@ -3,7 +3,9 @@
 #include <torch/torch.h>
 
 #include <sstream>
+#include <string_view>
 
+#include "base/parse_number.h"
 #include "hasten/base/text.h"
 
 namespace hasten {
@@ -33,7 +35,7 @@ std::string SyncedOptimizer::state() const {
 
 void SyncedOptimizer::restore(const std::string& state) {
   const std::size_t end = state.find('\n');
-  steps = std::stoll(state.substr(0, end));
+  steps = parse_number<std::int64_t>(std::string_view(state).substr(0, end)).value();
   std::istringstream bytes(state.substr(end + 1));
   torch::serialize::InputArchive archive;
   archive.load_from(bytes);
@@ -48,9 +50,11 @@ void SyncedScheduler::step() {
 std::string SyncedScheduler::state() const { return str(steps_, " ", optimizer_steps); }
 
 void SyncedScheduler::restore(const std::string& state) {
-  const std::int64_t target = std::stoll(state);
+  const std::string_view numbers = state;
+  const std::size_t space = numbers.find(' ');
+  const auto target = parse_number<std::int64_t>(numbers.substr(0, space)).value();
   while (steps_ < target) step();
-  optimizer_steps = std::stoll(state.substr(state.find(' ') + 1));
+  optimizer_steps = parse_number<std::int64_t>(numbers.substr(space + 1)).value();
 }
 
 SyncedScheduler::Counts SyncedScheduler::counts() const {

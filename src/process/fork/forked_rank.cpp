@@ -15,6 +15,7 @@
 #include <optional>
 #include <string_view>
 
+#include "base/parse_number.h"
 #include "base/signal_text.h"
 #include "hasten/base/text.h"
 #include "launch/process_handle.h"
@@ -47,7 +48,9 @@ struct Outcome {
 std::optional<Outcome> parse_outcome(const std::string& report) {
   const std::size_t line = report.find('\n');
   if (line == report.npos) return std::nullopt;
-  return Outcome{.code = std::atoi(report.c_str()), .text = report.substr(line + 1)};
+  const auto code = parse_number<int>(std::string_view(report).substr(0, line));
+  if (!code) return std::nullopt;
+  return Outcome{.code = *code, .text = report.substr(line + 1)};
 }
 
 Outcome run(const std::function<void()>& function) {

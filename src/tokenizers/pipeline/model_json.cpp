@@ -6,6 +6,7 @@
 #include <unordered_set>
 #include <utility>
 
+#include "base/parse_number.h"
 #include "base/utf8.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
@@ -121,7 +122,8 @@ double rounded_like_serde(double score) {
     digits = digits * 10 + static_cast<std::uint64_t>(c - '0');
     ++places;
   }
-  const int exponent = std::atoi(std::string(shortest.substr(at + 1)).c_str()) - places;
+  const std::size_t sign = shortest[at + 1] == '+' ? 1 : 0;
+  const int exponent = parse_number<int>(shortest.substr(at + 1 + sign)).value() - places;
   if (exponent < -300 || exponent > 0) return score;
   const double value = static_cast<double>(digits) / std::pow(10.0, -exponent);
   return score < 0 ? -value : value;

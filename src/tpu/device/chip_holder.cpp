@@ -6,6 +6,7 @@
 #include <cctype>
 
 #include "base/first_line.h"
+#include "base/parse_number.h"
 
 namespace hasten {
 namespace {
@@ -49,15 +50,13 @@ std::vector<fs::path> chip_files(const std::optional<std::vector<std::string>>& 
 
 std::optional<ChipHolder> find_chip_holder(const std::vector<fs::path>& files) {
   for (const fs::path& process : entries_of("/proc")) {
-    const std::string number = process.filename().string();
-    if (!is_number(number) || number == std::to_string(getpid())) continue;
+    const auto number = parse_number<pid_t>(process.filename().string());
+    if (!number || *number == getpid()) continue;
     for (const fs::path& descriptor : entries_of(process / "fd")) {
       std::error_code none;
       const fs::path open = fs::read_symlink(descriptor, none);
       if (none || std::find(files.begin(), files.end(), open) == files.end()) continue;
-      return ChipHolder{.process = static_cast<pid_t>(std::stol(number)),
-                        .name = first_line(process / "comm"),
-                        .file = open};
+      return ChipHolder{.process = *number, .name = first_line(process / "comm"), .file = open};
     }
   }
   return std::nullopt;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 
+#include "base/parse_number.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
 #include "launch/variables.h"
@@ -44,7 +45,8 @@ void check_enough(std::int64_t processes, std::size_t chips, const std::string& 
 void check_installed(const std::vector<std::string>& chips, const std::string& variable,
                      std::size_t installed) {
   for (const std::string& chip : chips) {
-    if (std::stoul(chip) < installed) continue;
+    const auto number = parse_number<std::size_t>(chip);
+    if (number && *number < installed) continue;
     throw_environment({.what = variable,
                        .got = "chip " + chip,
                        .expected = str("a chip from 0 to ", installed - 1)});

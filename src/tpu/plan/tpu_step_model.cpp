@@ -1,8 +1,11 @@
 #include "tpu/plan/tpu_step_model.h"
 
+#include <cstdint>
 #include <string>
+#include <string_view>
 
 #include "anatomy/run_in_fork.h"
+#include "base/parse_number.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
 #include "plan/techniques.h"
@@ -33,8 +36,10 @@ class TpuStepModel final : public StepModel {
       return str(estimate.peak.total(), '\n', rejection_reason(estimate));
     });
     const std::size_t line = found.find('\n');
-    return {.cost = {.bytes = std::stoll(found.substr(0, line))},
-            .rejection_reason = found.substr(line + 1)};
+    return {
+        .cost = {.bytes =
+                     parse_number<std::int64_t>(std::string_view(found).substr(0, line)).value()},
+        .rejection_reason = found.substr(line + 1)};
   }
 
   // The compiler runs once for the whole step.

@@ -107,6 +107,8 @@ TEST_CASE("tpu variables: more processes than chips, and a missing chip, are ref
   CHECK(refusal(4, chips(8), {{"TPU_VISIBLE_CHIPS", "0,1"}}) == "launch.tpu-processes");
   CHECK(refusal(1, chips(4), {{"TPU_VISIBLE_CHIPS", "4"}}) == "launch.environment");
   CHECK(refusal(1, chips(4), {{"TPU_VISIBLE_CHIPS", "x"}}) == "launch.environment");
+  CHECK(refusal(1, chips(4), {{"TPU_VISIBLE_CHIPS", std::string(20, '9')}}) ==
+        "launch.environment");
   CHECK(refusal(4, chips(4)) == "none");
   // The message names the variable that is set.
   for (const std::string name : {"TPU_VISIBLE_DEVICES", "TPU_VISIBLE_CHIPS"}) {

@@ -136,6 +136,15 @@ TEST_CASE("training state: numbers that do not fit into their types are refused"
   options[0]["rounding_seed"] = 1e300;
   CHECK(code_of([&] { check_options(adamw, options, "saved.json"); }) ==
         "checkpoint.optimizer-options");
+  options = options_of(adamw);
+  options[0]["eps"] = "inf";
+  CHECK_NOTHROW(check_options(adamw, options, "saved.json"));
+  for (const char* text : {"", "1e-3x", " 1", "0x1p3", "1e999"}) {
+    CAPTURE(text);
+    options[0]["eps"] = text;
+    CHECK(code_of([&] { check_options(adamw, options, "saved.json"); }) ==
+          "checkpoint.optimizer-options");
+  }
   save_training_state(folder.path(), adamw, training.names, kPosition, single_rank_states());
   const fs::path file = folder.path() / "training_position.json";
   std::string json = read_file(file);
