@@ -66,6 +66,12 @@ void write_at_terminate() {
   });
 }
 
+// Ends the process, whose program did not make the request and cannot handle the error.
+[[noreturn]] void end_process(const Error& error) {
+  std::fprintf(stderr, "hasten: error[%s]: %s\n", error.code().c_str(), error.what());
+  _exit(error.exit_code());
+}
+
 }  // namespace
 }  // namespace hasten::anatomy
 
@@ -77,8 +83,7 @@ void hasten_begin_dry_run() {
   try {
     anatomy::start_dry_run(device);
   } catch (const Error& error) {
-    std::fprintf(stderr, "hasten: error[%s]: %s\n", error.code().c_str(), error.what());
-    _exit(error.exit_code());
+    anatomy::end_process(error);
   }
 }
 
@@ -86,8 +91,12 @@ void hasten_report_steps(const std::shared_ptr<hasten::StepObservers>& observers
   using namespace hasten;
   std::shared_ptr<anatomy::ReportWriter>& writer = anatomy::report_writer();
   if (writer || environment_variable(kObserveVariable).empty()) return;
-  writer = anatomy::make_tpu_estimate_writer();
-  if (writer == nullptr) writer = std::make_shared<anatomy::AnatomyWriter>(observers);
+  try {
+    writer = anatomy::make_tpu_estimate_writer();
+    if (writer == nullptr) writer = std::make_shared<anatomy::AnatomyWriter>(observers);
+  } catch (const Error& error) {
+    anatomy::end_process(error);
+  }
   if (writer->explains_exceptions()) anatomy::write_at_terminate();
   observers->add(writer);
   std::atexit([] { anatomy::report_writer()->write(); });

@@ -33,6 +33,9 @@ def main():
     check("a program without hasten", [HASTEN, "anatomy", "sh", "-c", "echo a shell; exit 7"], ["a shell"], ["hasten"], code=7)
     check("a dry run that cannot begin", [HASTEN, "estimate", "--", "env", "HASTEN_DRY_RUN=cuda:none", PROGRAM],
           ["error[config.unknown-device]"], code=2)
+    for steps in ("two", "0", "1x", "99999999999999999999"):
+        check(f"the number of steps {steps}", [HASTEN, "anatomy", "env", f"HASTEN_OBSERVE_STEPS={steps}", PROGRAM],
+              ["error[config.bad-value]: HASTEN_OBSERVE_STEPS", f"'{steps}'"], ["Measured"], code=2)
     requests = {"HASTEN_DRY_RUN": "cpu", "HASTEN_OBSERVE_OUTPUT": "text", "HASTEN_OBSERVE_STEPS": "1"}
     check("not by the variables alone", [LOADER, PLUGIN], ["dry: 0", "steps: 2"], ["Predicted", "Measured"], **requests)
 
