@@ -24,7 +24,7 @@ using namespace std::chrono_literals;
 
 namespace {
 
-at::Tensor numbers(std::int64_t count) { return detail::pinned(at::randn({count})); }
+at::Tensor numbers(std::int64_t count) { return hasten::detail::pinned(at::randn({count})); }
 
 // Submits work that keeps a GPU busy for about a tenth of a second for each round.
 at::Tensor keep_busy(int rounds) {
