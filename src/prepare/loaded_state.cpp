@@ -61,7 +61,6 @@ void LoadedState::apply() {
     state_.group.set_step(optimizers[i]->steps);
   }
   load_objects(state_.saved, folder_);
-  if (trackers_) state_.saved.trackers->resume(std::move(*trackers_));
   state_.saved.best = best_;
   state_.saved.best_before.reset();
   const TensorDict random = load_safetensors(folder_ / kRandomFile);
@@ -69,6 +68,8 @@ void LoadedState::apply() {
   for (std::size_t i = 0; i < loaders.size(); ++i)
     loaders[i]->set_position(position_from_json(json_.at("loaders").at(i), i, random));
   restore_randomness(random);
+  // The trackers come last, because they change files.
+  if (trackers_) state_.saved.trackers->resume(std::move(*trackers_));
 }
 
 Json LoadedState::read_state_file() const {

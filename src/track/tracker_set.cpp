@@ -34,6 +34,8 @@ TrackerSet::TrackerSet(const std::vector<TrackerChoice>& choices, std::filesyste
 void TrackerSet::start(const std::string& project, const TrackedConfiguration& configuration) {
   finish();
   started_ = true;
+  has_logged_ = false;
+  last_step_ = to_resume_ ? to_resume_->step : 0;
   if (!keeps_) return;
   const auto folder = logging_dir_.empty() ? logging_dir_ : logging_dir_ / project;
   for (const std::string& name : names_)
@@ -56,6 +58,7 @@ TrackerSet::Positions TrackerSet::positions() const {
 }
 
 void TrackerSet::resume(Positions positions) {
+  if (has_logged_) return;
   last_step_ = positions.step;
   for (const auto& tracker : running_) resume(*tracker, positions);
   if (!started_) to_resume_ = std::move(positions);
@@ -76,7 +79,9 @@ void TrackerSet::check_started(const char* call) const {
 
 void TrackerSet::log(const TrackedScalars& values, std::int64_t step) {
   check_started("log");
-  last_step_ = step;
+  // The values of epochs and those of steps may be counted differently.
+  last_step_ = std::max(last_step_, step);
+  has_logged_ = true;
   for (const auto& tracker : running_) tracker->log(values, step);
 }
 

@@ -32,7 +32,7 @@ class HASTEN_INTERNAL_API TrackerSet {
   // Finishes the trackers of an earlier start.
   void start(const std::string& project, const TrackedConfiguration& configuration);
   void log(const TrackedScalars& values, std::int64_t step);
-  // The state that a checkpoint keeps: the positions of the trackers by name, and the latest step
+  // The state that a checkpoint keeps: the positions of the trackers by name, and the largest step
   // that was logged.
   struct Positions {
     std::map<std::string, TrackerPosition> by_name;
@@ -41,7 +41,9 @@ class HASTEN_INTERNAL_API TrackerSet {
   // Empty if the trackers are not started, and in a process that does not keep what is logged.
   Positions positions() const;
   // Continues at the positions of a checkpoint, or when the trackers start, if they have not
-  // started yet. Trackers that the checkpoint lacks continue as they are.
+  // started yet. Trackers that the checkpoint lacks continue as they are, and so do all trackers
+  // if values were logged since the start: a run that loads its best checkpoint at its end keeps
+  // its curves.
   void resume(Positions positions);
   Tracker& get(const std::string& name);
   void finish();
@@ -56,7 +58,8 @@ class HASTEN_INTERNAL_API TrackerSet {
   std::vector<std::shared_ptr<Tracker>> running_;
   std::filesystem::path logging_dir_;
   bool keeps_ = false, started_ = false;
-  std::int64_t last_step_ = 0;          // the latest one that was logged
+  bool has_logged_ = false;             // since the latest start
+  std::int64_t last_step_ = 0;          // the largest one that was logged
   std::optional<Positions> to_resume_;  // for the next start
 };
 

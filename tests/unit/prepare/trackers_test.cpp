@@ -6,6 +6,8 @@
 #include "hasten/accelerator.h"
 #include "hasten/base/files.h"
 #include "hasten/base/text.h"
+#include "hasten/checkpoint/manifest.h"
+#include "hasten/formats/safetensors.h"
 #include "hasten/process/notebook_launcher.h"
 #include "unit/code_of.h"
 #include "unit/prepare/multiprocess_checks.h"
@@ -30,6 +32,18 @@ struct RecordingTracker : Tracker {
   }
   void finish() override { calls.emplace_back("finish"); }
   std::vector<std::string> calls;
+};
+
+// Keeps its values in memory, and records the steps from which it continues.
+struct ResumableTracker : RecordingTracker {
+  TrackerPosition position() const override {
+    return {{"calls", static_cast<double>(calls.size())}};
+  }
+  bool resume(const TrackerPosition&, std::int64_t step) override {
+    resumed_steps.push_back(step);
+    return true;
+  }
+  std::vector<std::int64_t> resumed_steps;
 };
 
 }  // namespace
@@ -79,6 +93,66 @@ TEST_CASE("trackers: load_state takes back what was logged after the checkpoint"
       CHECK(read_file(file) == saved);
     });
   }
+}
+
+TEST_CASE("trackers: load_state at the end of a run keeps what the run has logged") {
+  const TemporaryDirectory folder;
+  const std::filesystem::path file = folder.path() / "sst2" / "metrics.jsonl",
+                              best = folder.path() / "best";
+  torch::nn::Linear net(2, 2);
+  Accelerator accelerator({.cpu = true, .log_with = {"jsonl"}, .logging_dir = folder.path()});
+  auto [model] = accelerator.prepare(net);
+  accelerator.init_trackers("sst2");
+  accelerator.log({{"loss", 0.5}}, 1);
+  accelerator.save_state(best);
+  accelerator.log({{"loss", 0.75}}, 2);
+  const std::string logged = read_file(file);
+  accelerator.load_state(best);
+  CHECK(read_file(file) == logged);
+  CHECK_FALSE(std::filesystem::exists(file.parent_path() / "abandoned-metrics.jsonl"));
+}
+
+TEST_CASE("trackers: a run continues them after the largest step that was logged") {
+  const TemporaryDirectory folder;
+  const auto tracker = std::make_shared<ResumableTracker>();
+  torch::nn::Linear net(2, 2);
+  const AcceleratorOptions options{.cpu = true, .log_with = {tracker}};
+  {
+    Accelerator accelerator(options);
+    auto [model] = accelerator.prepare(net);
+    accelerator.init_trackers("sst2");
+    accelerator.log({{"train/loss", 0.5}}, 300);
+    accelerator.log({{"eval/accuracy", 0.9}}, 1);  // the number of an epoch
+    accelerator.save_state(folder.path() / "state");
+  }
+  Accelerator accelerator(options);
+  auto [model] = accelerator.prepare(net);
+  accelerator.init_trackers("sst2");
+  accelerator.load_state(folder.path() / "state");
+  CHECK(tracker->resumed_steps == std::vector<std::int64_t>{300});
+}
+
+TEST_CASE("trackers: load_state changes no tracker if the state cannot be restored") {
+  const TemporaryDirectory folder;
+  const std::filesystem::path state = folder.path() / "state";
+  const auto tracker = std::make_shared<ResumableTracker>();
+  torch::nn::Linear net(2, 2);
+  const AcceleratorOptions options{.cpu = true, .log_with = {tracker}};
+  {
+    Accelerator accelerator(options);
+    auto [model] = accelerator.prepare(net);
+    accelerator.init_trackers("sst2");
+    accelerator.log({{"loss", 0.5}}, 1);
+    accelerator.save_state(state);
+  }
+  const TensorDict of_another_rank = {{"rank1.cpu", torch::ones({1})}};
+  save_safetensors(state / "random_state.safetensors", of_another_rank);
+  write_manifest(state);
+  Accelerator accelerator(options);
+  auto [model] = accelerator.prepare(net);
+  accelerator.init_trackers("sst2");
+  CHECK(code_of([&] { accelerator.load_state(state); }) == "checkpoint.random-state");
+  CHECK(tracker->resumed_steps.empty());
 }
 
 TEST_CASE("log: without log_with it does nothing") {
