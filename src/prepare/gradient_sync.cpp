@@ -149,8 +149,11 @@ ExchangeHook GradientSync::add_pre_exchange_function(std::function<void()> funct
 void GradientSync::exchange_after_pass(const BackwardPass& pass, AccumulationWindow& window,
                                        const std::vector<DataParallelModel*>& models) {
   if (pass.weight > 0) runner_.add_gradients(pass, pass.weight);
-  for (const auto& function : pre_exchange_functions_) {
-    if (*function) (*function)();
+  // A function may register others, or remove itself while it runs.
+  const std::vector<std::shared_ptr<std::function<void()>>> registered = pre_exchange_functions_;
+  for (const auto& each : registered) {
+    const std::function<void()> function = *each;
+    if (function) function();
   }
   if (announces_models(window))
     announcer_.announce_backward(models, JoinPass::closing, /*sums_weights=*/true);

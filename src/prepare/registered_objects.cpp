@@ -13,8 +13,11 @@ namespace fs = std::filesystem;
 
 void call_with(const std::vector<std::shared_ptr<CheckpointFunction>>& functions,
                const fs::path& folder) {
-  for (const auto& function : functions) {
-    if (*function) (*function)(folder);
+  // A function may register others, or remove itself while it runs.
+  const std::vector<std::shared_ptr<CheckpointFunction>> registered = functions;
+  for (const auto& each : registered) {
+    const CheckpointFunction function = *each;
+    if (function) function(folder);
   }
 }
 

@@ -383,6 +383,20 @@ TEST_CASE("exchange hook: all processes leave a window that one of them has fail
     pass();
     require(calls == 2, "a removed function is called");
     require_close({net->second->bias.grad()}, {with_hook}, "the gradient");
+    std::vector<ExchangeHook> hooks;
+    std::weak_ptr<int> captured;
+    bool has_captures = false;
+    {
+      const auto value = std::make_shared<int>(1);
+      captured = value;
+      hooks.push_back(accelerator.register_exchange_pre_hook([&, value] {
+        hooks[0].remove();
+        has_captures = !captured.expired();
+      }));
+    }
+    pass();
+    pass();
+    require(has_captures, "a function that removes itself has lost its captures");
   });
 }
 
