@@ -61,7 +61,10 @@ fs::path folder_of(const fs::path& all, const BestCheckpoint& checkpoint) {
 // the best one, or an empty path if there is none.
 fs::path update_best(SavedObjects& saved, const fs::path& all, const ProjectConfiguration& project,
                      const std::optional<double>& metric) {
-  if (saved.best && !fs::exists(folder_of(all, *saved.best))) saved.best = saved.best_before;
+  // The save of the best one has failed if its number is free or is used again now.
+  if (saved.best &&
+      (saved.best->number > saved.iteration || !fs::exists(folder_of(all, *saved.best))))
+    saved.best = saved.best_before;
   const auto before = saved.best ? std::optional(saved.best->metric) : std::nullopt;
   if (metric && is_better(*metric, before, project.greater_is_better)) {
     saved.best_before = saved.best;

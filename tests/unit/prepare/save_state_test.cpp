@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <filesystem>
+#include <memory>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -238,6 +239,27 @@ TEST_CASE("save_state: a save that fails does not replace the best checkpoint") 
         "checkpoint.metric");
 }
 
+TEST_CASE("save_state: a failed save does not count if its folder has its name already") {
+  const TemporaryDirectory project;
+  const fs::path all = project.path() / "checkpoints";
+  Accelerator accelerator(
+      {.cpu = true,
+       .project_config = {
+           .project_dir = project.path(), .automatic_checkpoint_naming = true, .total_limit = 1}});
+  Net net;
+  auto [model] = accelerator.prepare(net);
+  const fs::path best = accelerator.save_state({}, {.metric = 2.0});
+  CheckpointHook fails = accelerator.register_save_state_pre_hook(
+      [](const fs::path&) { throw std::runtime_error("the hook fails"); });
+  CHECK_THROWS_AS(accelerator.save_state({}, {.metric = 1.0}), std::runtime_error);
+  fails.remove();
+  // As after a save that fails once the folder has its name.
+  fs::copy(best, all / "checkpoint_1", fs::copy_options::recursive);
+  accelerator.save_state({}, {.metric = 3.0});
+  CHECK(fs::exists(best));
+  CHECK(fs::exists(all / "checkpoint_1"));
+}
+
 TEST_CASE("save_state: hooks write into the checkpoint, and can be removed") {
   const TemporaryDirectory folder;
   Accelerator accelerator({.cpu = true});
@@ -256,6 +278,33 @@ TEST_CASE("save_state: hooks write into the checkpoint, and can be removed") {
   writes.remove();
   CHECK_FALSE(fs::exists(accelerator.save_state(folder.path() / "second") / "own.txt"));
   CHECK(read == "mine");
+}
+
+TEST_CASE("save_state: a hook may remove itself and register others while it runs") {
+  const TemporaryDirectory folder;
+  Accelerator accelerator({.cpu = true});
+  Net net;
+  auto [model] = accelerator.prepare(net);
+  std::vector<CheckpointHook> hooks;
+  std::weak_ptr<int> captured;
+  std::vector<std::string> calls;
+  {
+    const auto value = std::make_shared<int>(1);
+    captured = value;
+    hooks.push_back(accelerator.register_save_state_pre_hook([&, value](const fs::path&) {
+      hooks[0].remove();
+      calls.emplace_back(captured.expired() ? "without its captures" : "once");
+      for (int i = 0; i < 8; ++i) {
+        accelerator.register_save_state_pre_hook(
+            [&](const fs::path&) { calls.emplace_back("registered"); });
+      }
+    }));
+  }
+  accelerator.save_state(folder.path() / "first");
+  CHECK(calls == std::vector<std::string>{"once"});
+  CHECK(captured.expired());
+  accelerator.save_state(folder.path() / "second");
+  CHECK(calls.size() == 9);
 }
 
 TEST_CASE("save_state: a scheduler that follows a metric is registered as it is") {
