@@ -183,7 +183,8 @@ void Trainer::Impl::Resume::restore_parts(const CheckpointToResume& checkpoint) 
                                                    .got = "no tensor " + missing.front(),
                                                    .expected = "every weight of the model"});
   }
-  trainer_.accelerator.restore_registered_states(checkpoint.folder);
+  once(trainer_.group(), true,
+       [&] { trainer_.accelerator.restore_registered_states(checkpoint.folder); });
   if (!load_training_state(checkpoint.folder, run_.optimizer.unwrap(), run_.parameters.by_name(),
                            trainer_.is_elastic() ? 0 : trainer_.group().rank(),
                            trainer_.args.offload_optimizer_states

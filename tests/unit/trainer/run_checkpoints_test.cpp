@@ -280,6 +280,42 @@ TEST_CASE("Trainer: checkpoints have what was registered on the Accelerator") {
   }
 }
 
+TEST_CASE("resume: all processes throw if one of them cannot restore a registered object") {
+  struct FailingObject {
+    std::map<std::string, double> state() const { return {{"rank", 0.0}}; }
+    void set_state(const std::map<std::string, double>&) const {
+      if (rank == 1) throw std::runtime_error("the object cannot be restored");
+    }
+    std::int64_t rank = 0;
+  };
+  const Folder folder;
+  TrainingArguments args = ten_steps(folder.path);
+  args.max_steps = 2;
+  const auto train = [&] {
+    FailingObject object;
+    Trainer trainer(
+        new_model(), args,
+        {.train_dataset = TrainerDataset(rows(20)), .log_sink = [](std::string_view) {}});
+    object.rank = trainer.accelerator().process().process_index;
+    trainer.accelerator().register_for_checkpointing(object);
+    std::string error = "none";
+    try {
+      trainer.train();
+    } catch (const Error& of_other_rank) {
+      error = of_other_rank.code();
+    } catch (const std::runtime_error& own) {
+      error = own.what();
+    }
+    write_file_atomically(folder.path / str("error-", object.rank), error);
+  };
+  notebook_launcher(train, {.num_processes = 2, .use_cpu = true});
+  CHECK(read_file(folder.path / "error-1") == "none");
+  args = resumed_at(args, 2);
+  notebook_launcher(train, {.num_processes = 2, .use_cpu = true});
+  CHECK(read_file(folder.path / "error-0") == "process.failed-elsewhere");
+  CHECK(read_file(folder.path / "error-1") == "the object cannot be restored");
+}
+
 TEST_CASE("Trainer: asynchronous checkpoints have the files of synchronous ones") {
   const Folder first, second;
   TrainingArguments args = ten_steps(first.path);
