@@ -211,7 +211,7 @@ std::string expected_words(const std::string& kind, std::istringstream& characte
 }
 
 void check_code_points(const char* file, const NormalizerOptions& options) {
-  const Normalizer normalizer(options);
+  const Normalizer& normalizer = Normalizer::get(options);
   std::ifstream stream(data / file);
   REQUIRE_MESSAGE(stream, "cannot read " << (data / file));
   std::size_t seen = 0, wrong = 0;
