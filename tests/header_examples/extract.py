@@ -67,7 +67,7 @@ def main(include, contexts, target):
     missing, includes, program = [], [], []
     for path in sorted((include / "hasten").rglob("*.h")):
         header, text = path.relative_to(include).as_posix(), path.read_text()
-        folder = path.relative_to(include / "hasten").parts[0]
+        folder = (path.parent.parent if path.parent.name == "detail" else path.parent).name
         folder = folder if (contexts / f"{folder}.h").exists() else ""
         if examples(text):
             includes.append(header)
