@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "data/column_names.h"
 #include "hasten/base/text.h"
 
 namespace hasten {
@@ -48,6 +49,11 @@ std::string unrepeatable_batch(AnyBatch batch) {
     return str("batches of the type ", c10::demangle(batch.type().name()),
                ", which may have numbers of the host");
   }
+  // Attention takes the lengths of packed rows from the host, and a graph would keep those of its
+  // recording.
+  const TensorDict* const columns = batch.get_if<TensorDict>();
+  if (columns != nullptr && columns->contains(kRowBoundsColumn))
+    return "packed batches, whose lengths differ";
   // copy_() replaces the memory of such a tensor, which a graph would not notice.
   for (const at::Tensor* const tensor : tensors_in(batch)) {
     if (tensor->defined() && (tensor->layout() != at::kStrided || tensor->is_nested()))

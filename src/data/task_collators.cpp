@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "data/collate_columns.h"
+#include "data/column_names.h"
 #include "data/padding.h"
 #include "hasten/base/text.h"
 
@@ -166,7 +167,7 @@ TensorDict DataCollatorWithFlattening::operator()(std::span<const TensorDict> ro
   if (return_position_ids) batch["position_ids"] = joined(flat.positions);
   if (return_seq_idx) batch["seq_idx"] = joined(flat.numbers);
   if (return_flash_attn_kwargs) {
-    batch["cu_seq_lens_q"] = batch["cu_seq_lens_k"] = at::tensor(flat.starts, at::kInt);
+    batch[kRowBoundsColumn] = batch["cu_seq_lens_k"] = at::tensor(flat.starts, at::kInt);
     batch["max_length_q"] = batch["max_length_k"] = at::scalar_tensor(flat.longest, at::kLong);
   }
   return batch;

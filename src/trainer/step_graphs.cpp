@@ -23,13 +23,6 @@ at::Tensor number_of_step(at::Device device, at::ScalarType type) {
   return at::zeros({}, at::TensorOptions(device).dtype(type));
 }
 
-std::string unrepeatable_input(const AnyBatch& batch) {
-  const TensorDict* const columns = batch.get_if<TensorDict>();
-  if (columns != nullptr && columns->contains(kPackedRows))
-    return "packed batches, whose lengths differ";
-  return unrepeatable_batch(batch);
-}
-
 }  // namespace
 
 bool has_memory_for_graph(std::int64_t total, std::int64_t used, std::int64_t peak) {
@@ -116,7 +109,7 @@ AnyBatch Trainer::Impl::StepGraphs::pad_to_bucket(const AnyBatch& batch) const {
 
 bool Trainer::Impl::StepGraphs::ensure_graph(const Step& step) {
   for (const AnyBatch& each : step.inputs) {
-    if (const std::string reason = unrepeatable_input(each); !reason.empty()) {
+    if (const std::string reason = unrepeatable_batch(each); !reason.empty()) {
       stop(reason);
       return false;
     }

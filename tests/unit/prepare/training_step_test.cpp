@@ -469,6 +469,20 @@ TEST_CASE(
   CHECK(step.missing_graph_reason() == "batches with a sparse or nested tensor");
 }
 
+TEST_CASE("training step: packed batches have no graph") {
+  const GraphDevice device;
+  const DeviceReplacement replacement(device);
+  Setup setup({.cuda_graph = true});
+  TrainingStep step = setup.accelerator.training_step(
+      setup.model(), setup.optimizer(),
+      [](Net& net, const TensorDict& batch) { return net.forward(batch.at("x")).square().mean(); });
+  const TensorDict batch = {{"x", batches_of({5})[0].data},
+                            {"cu_seq_lens_q", at::tensor({0, 2, 5}, at::kInt)}};
+  for (int i = 0; i < 5; ++i) step(batch);
+  CHECK_FALSE(step.used_graph());
+  CHECK(step.missing_graph_reason() == "packed batches, whose lengths differ");
+}
+
 TEST_CASE("training step: steps run without a graph while an anatomy records") {
   const GraphDevice device;
   const DeviceReplacement replacement(device);
