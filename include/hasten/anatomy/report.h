@@ -64,7 +64,7 @@ struct MemoryHistory {
     Component component = Component::unknown;
     Phase phase = Phase::other;
     std::int32_t module = -1, operation = -1;
-    std::int64_t stream = 0;  // Of a GPU; 0: the default stream.
+    std::int64_t stream = 0;  // The GPU's stream that uses the block; 0 is the default stream.
   };
   struct Event {
     double seconds = 0;  // Since the anatomy began.

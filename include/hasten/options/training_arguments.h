@@ -137,7 +137,7 @@ struct TrainingArguments {
   // changes nothing but the time (docs/gpu.md).
   std::optional<bool> cuda_graph;
   bool full_determinism = false;  // Use deterministic algorithms only.
-  std::int64_t seed = 42;  // Of new weights, dropout, and, without data_seed, the order of rows.
+  std::int64_t seed = 42;  // Seeds weights, dropout and, without data_seed, the order of rows.
   std::optional<std::int64_t> data_seed;  // Unset: seed.
 
   // Logging.
