@@ -8,6 +8,7 @@
 
 #include "hasten/accelerator.h"
 #include "hasten/base/files.h"
+#include "hasten/base/log.h"
 #include "hasten/base/text.h"
 #include "hasten/checkpoint/checkpoint_folders.h"
 #include "hasten/device/memory.h"
@@ -23,6 +24,7 @@
 #include "hasten/trainer/task_data.h"
 #include "hasten/trainer/trainer.h"
 #include "torch_commands.h"
+#include "trainer/output_folder.h"
 #include "trainer/run_plan.h"
 
 namespace hasten::cli {
@@ -236,6 +238,17 @@ void adapt(torch::nn::Module& model, const TrainOptions& options, bool prints) {
       fixed(100.0 * static_cast<double>(trained) / static_cast<double>(all), 2), " %)"));
 }
 
+// Refuses an output_dir that another run uses, before the data and the model are loaded. Returns
+// the lock on it, or null. With save_on_each_node only the Trainer knows which machines share it.
+std::shared_ptr<FolderLock> lock_output(const TrainingArguments& args) {
+  const bool is_main = worker_of(config::whole_environment()).rank == 0;
+  if (!is_main || !args.do_train || args.save_on_each_node) return nullptr;
+  auto lock =
+      lock_output_dir(args, [](const std::string& text) { log_line("hasten: warning: " + text); });
+  refuse_output_in_use(args);
+  return lock;
+}
+
 // Trains a model that Python has exported.
 int train_exported(const TrainConfiguration& run) {
   const TrainOptions& options = run.options;
@@ -279,6 +292,7 @@ int train(int argc, char** argv) {
   // A write beyond the limit of file sizes is then an error that names the file.
   std::signal(SIGXFSZ, SIG_IGN);
   keep_freed_memory();
+  const auto lock = lock_output(run.arguments);  // until everything is written
   if (is_exported_model(run.options.model)) return train_exported(run);
   const bool evaluates = run.arguments.do_eval || run.arguments.eval_on_start;
   const auto files =

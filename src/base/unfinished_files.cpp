@@ -116,11 +116,18 @@ fs::file_time_type last_change(const fs::path& path) {
   return latest;
 }
 
-bool is_abandoned(const UnfinishedPath& partial, const fs::path& path) {
-  const Writer& writer = partial.writer;
+// Returns the process of a writer. Only a visible process is known to have ended.
+TaggedProcess process_of(const Writer& writer) {
   const std::string host = host_tag();
-  if (writer.host == host && !ends_with(host, ".unknown"))
-    return start_of(writer.pid) != writer.start;
+  const bool is_visible = writer.host == host && !ends_with(host, ".unknown");
+  return {.pid = writer.pid,
+          .is_visible = is_visible,
+          .has_ended = is_visible && start_of(writer.pid) != writer.start};
+}
+
+bool is_abandoned(const UnfinishedPath& partial, const fs::path& path) {
+  const TaggedProcess process = process_of(partial.writer);
+  if (process.is_visible) return process.has_ended;
   return fs::file_time_type::clock::now() - last_change(path) > std::chrono::hours(1);
 }
 
@@ -129,6 +136,11 @@ bool is_abandoned(const UnfinishedPath& partial, const fs::path& path) {
 std::string writer_tag() {
   const std::string pid = str(::getpid()), start = start_of(pid);
   return str(pid, '-', start.empty() ? "0" : start, '-', host_tag());
+}
+
+std::optional<TaggedProcess> process_of_tag(const std::string& tag) {
+  const auto writer = writer_of_tag(tag);
+  return writer ? std::optional(process_of(*writer)) : std::nullopt;
 }
 
 bool is_partial(const fs::path& path) { return parse_unfinished(path).has_value(); }

@@ -8,6 +8,7 @@
 // Thread rule: any thread.
 #pragma once
 
+#include <optional>
 #include <string>
 
 namespace hasten {
@@ -19,5 +20,15 @@ inline constexpr const char* kTemporary = ".tmp-";      // Files; a number prece
 // Returns PID-START-HOST of this process. Determines it on each call, because a fork is another
 // process.
 std::string writer_tag();
+
+// The process that a tag names.
+struct TaggedProcess {
+  std::string pid;
+  bool is_visible = false;  // it was started on this machine, in this PID namespace
+  bool has_ended = false;   // it is visible, and it has ended
+};
+
+// Returns nullopt if the text is not a tag of writer_tag().
+std::optional<TaggedProcess> process_of_tag(const std::string& tag);
 
 }  // namespace hasten

@@ -18,6 +18,7 @@
 #include <optional>
 #include <vector>
 
+#include "base/folder_lock.h"
 #include "checkpoint/best_checkpoint.h"
 #include "hasten/prepare/detail/loader_position.h"
 #include "hasten/prepare/detail/save_state.h"
@@ -61,6 +62,8 @@ class SavedObjects {
   std::optional<BestCheckpoint> best, best_before;
   // True after a call has found that the project's folder has no checkpoints of another run.
   bool owns_project = false;
+  // The lock on that folder from the first save on, in a process that writes. Null without one.
+  std::shared_ptr<FolderLock> project_lock;
 
  private:
   // Returns the objects that still exist, and forgets the others.

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "checkpoint/job_lock.h"
 #include "checkpoint/machine_checkpoints.h"
 #include "checkpoint/random_state.h"
 #include "hasten/base/error.h"
@@ -33,6 +34,23 @@ fs::path checkpoints_of(const ProjectConfiguration& project, const char* call) {
                     .expected = "a folder, or project_config with project_dir and "
                                 "automatic_checkpoint_naming",
                     .hint = str("call ", call, " with a folder")});
+}
+
+// Returns the folder in which a save creates the folder of its checkpoint.
+fs::path parent_of_save(const ProjectConfiguration& project, const fs::path& folder) {
+  if (folder.empty()) return checkpoints_of(project, "save_state()");
+  const fs::path target = fs::absolute(folder);
+  return (target.has_filename() ? target : target.parent_path()).parent_path();
+}
+
+// Locks the project's folder for as long as the Accelerator exists. A program that only loads does
+// not need the lock, so load_state() works while another job saves.
+void lock_project(AcceleratorState& state, const fs::path& all) {
+  const Logger logger("hasten", LogLevel::passive, state.process, state.group);
+  make_directories(all);
+  state.saved.project_lock = lock_for_job(
+      all, /*continues=*/state.saved.iteration >= 0,
+      [&](const std::string& text) { logger.warning(text, {.main_process_only = false}); });
 }
 
 // Returns the folder of the next checkpoint of a project. Throws if a run that has loaded nothing
@@ -175,11 +193,14 @@ fs::path save_state_checkpoint(AcceleratorState& state, const ProjectConfigurati
     check_windows_resumable(open, "save_state()");
     if (!open.empty()) check_outside_elastic_window(state);
   });
+  if (project.save_on_each_node)
+    require_separate_folders(group, writes, parent_of_save(project, folder));
   std::shared_ptr<CheckpointSave> save;  // set in a process that writes
   fs::path target = folder, best;
   once(group, writes, [&] {
     if (folder.empty()) {
       const fs::path all = checkpoints_of(project, "save_state()");
+      lock_project(state, all);
       target = next_folder(state, all);
       best = update_best(state.saved, all, project, options.metric);
     }
@@ -187,7 +208,6 @@ fs::path save_state_checkpoint(AcceleratorState& state, const ProjectConfigurati
   });
   const fs::path staged = path_of_writer(group, save ? save->path().string() : "");
   if (project.save_on_each_node) {
-    require_separate_folders(group, writes, fs::absolute(staged).parent_path());
     const std::string id = new_save_id(group);
     once(group, writes, [&] { write_machine_file(staged, id); });
   }

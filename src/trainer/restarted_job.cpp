@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "checkpoint/job_lock.h"
 #include "hasten/base/files.h"
 #include "hasten/base/text.h"
 #include "hasten/checkpoint/checkpoint_folders.h"
@@ -18,9 +19,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kJobFile = ".hasten-job";
-
-// Returns an empty text if the job has no name of its own. torchrun calls every job "none".
-std::string name_of_job(const Worker& worker) { return worker.job == "none" ? "" : worker.job; }
 
 // The content of the marker: the name of the job that began the run in the folder, and the damaged
 // checkpoints that an earlier run left there.
@@ -52,7 +50,10 @@ bool has_saved(const fs::path& output_dir, const JobMarker& marker) {
 
 }  // namespace
 
-bool should_resume_automatically(const fs::path& output_dir) {
+bool should_resume_automatically(const TrainingArguments& args) {
+  // A run cannot continue from weights alone, and it may replace them.
+  if (args.save_only_model && args.overwrite_output_dir) return false;
+  const fs::path output_dir = args.output_dir;
   const config::Environment environment = config::whole_environment();
   const Worker worker = worker_of(environment);
   const JobMarker marker = read_marker(output_dir);

@@ -131,10 +131,8 @@ void Trainer::Impl::Resume::continue_if_restarted(Impl& trainer) {
     if (!newest.empty()) args.resume_from_checkpoint = newest.string();
     return;
   }
-  // A run cannot continue from weights alone, and it may replace them.
-  if (args.save_only_model && args.overwrite_output_dir) return;
   const bool continues =
-      is_true_for_a_writer(trainer, [&] { return should_resume_automatically(args.output_dir); });
+      is_true_for_a_writer(trainer, [&] { return should_resume_automatically(args); });
   if (!continues) return;
   args.resume_from_checkpoint = "true";
   args.overwrite_output_dir = false;  // the first start has overwritten it already

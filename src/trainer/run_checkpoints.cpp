@@ -2,6 +2,7 @@
 
 #include "anatomy/textbook.h"
 #include "base/available_memory.h"
+#include "checkpoint/job_lock.h"
 #include "checkpoint/machine_checkpoints.h"
 #include "hasten/base/error.h"
 #include "hasten/base/files.h"
@@ -12,6 +13,7 @@
 #include "hasten/models/lora.h"
 #include "hasten/models/training_traits.h"
 #include "hasten/process/once.h"
+#include "trainer/output_folder.h"
 #include "trainer/restarted_job.h"
 
 namespace hasten {
@@ -40,28 +42,43 @@ Trainer::Impl::RunCheckpoints::RunCheckpoints(Impl& trainer, RunParts& run)
       run_(run),
       save_(trainer.group(), [this](const std::string& text) { trainer_.logger.warning(text); }) {}
 
+void Trainer::Impl::RunCheckpoints::lock_output(Impl& trainer) {
+  // Machines that share a folder by mistake are refused for this reason, in prepare_output().
+  if (trainer.args.save_on_each_node) return;
+  once(trainer.group(), trainer.writes(), [&] {
+    trainer.output_lock = lock_output_dir(trainer.args, lock_reporter(trainer));
+  });
+}
+
+void Trainer::Impl::RunCheckpoints::refuse_output_in_use(const Impl& trainer) {
+  once(trainer.group(), trainer.writes(), [&] { hasten::refuse_output_in_use(trainer.args); });
+}
+
 void Trainer::Impl::RunCheckpoints::prepare_output() const {
+  const TrainingArguments& args = trainer_.args;
+  once(trainer_.group(), trainer_.writes(), [&] { check_writable_directory(args.output_dir); });
+  if (args.save_on_each_node)
+    require_separate_folders(trainer_.group(), trainer_.writes(), args.output_dir);
   once(trainer_.group(), trainer_.writes(), [&] { prepare_folder(); });
-  if (trainer_.args.save_on_each_node)
-    require_separate_folders(trainer_.group(), trainer_.writes(), trainer_.args.output_dir);
+}
+
+std::function<void(const std::string&)> Trainer::Impl::RunCheckpoints::lock_reporter(
+    const Impl& trainer) {
+  return [&trainer](const std::string& text) {
+    trainer.logger.warning(text, {.main_process_only = !trainer.args.save_on_each_node});
+  };
 }
 
 void Trainer::Impl::RunCheckpoints::prepare_folder() const {
   const TrainingArguments& args = trainer_.args;
   const fs::path folder = args.output_dir;
-  check_writable_directory(folder);
+  // The folder may be new.
+  trainer_.output_lock =
+      lock_for_job(folder, !args.resume_from_checkpoint.empty(), lock_reporter(trainer_));
   remove_unfinished_saves(folder);
   if (args.save_strategy != SaveStrategy::no) check_free_space(folder, bytes(), "a checkpoint");
   if (!args.resume_from_checkpoint.empty()) return;
-  unmark_job(folder);
-  if (!args.overwrite_output_dir && !checkpoints(folder).empty()) {
-    throw ConfigError("trainer.output-in-use",
-                      {.what = "output_dir " + folder.string(),
-                       .got = "the checkpoints of another run",
-                       .expected = "an empty or new folder",
-                       .hint = "resume with --resume_from_checkpoint true, choose another "
-                               "folder, or start over with --overwrite_output_dir"});
-  }
+  hasten::refuse_output_in_use(args);
   if (args.overwrite_output_dir) {
     for (const auto& all : {checkpoints(folder), abandoned_checkpoints(folder)}) {
       for (const fs::path& old : all) remove_directory(old);

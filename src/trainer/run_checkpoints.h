@@ -2,6 +2,8 @@
 // The checkpoints that a run saves in output_dir, one folder for each saved step. resume.h reads
 // them.
 //
+//   RunCheckpoints::lock_output(trainer);          // before the parts of the run are made
+//   RunCheckpoints::refuse_output_in_use(trainer);
 //   RunCheckpoints checkpoints(trainer, run);
 //   checkpoints.prepare_output();                  // before the first step
 //   checkpoints.save(window);                      // after a step or a micro-batch; a collective
@@ -12,6 +14,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -27,9 +30,13 @@ class Trainer::Impl::RunCheckpoints {
  public:
   RunCheckpoints(Impl& trainer, RunParts& run);
 
-  // Checks that output_dir can take the checkpoints of this run. With overwrite_output_dir, removes
-  // the checkpoints of another run. Throws ConfigError "trainer.output-in-use" and what the checks
-  // of the folder throw.
+  // Both check output_dir if it exists already, and are collectives (trainer/output_folder.h). The
+  // Trainer keeps the lock until the end of train().
+  static void lock_output(Impl& trainer);
+  static void refuse_output_in_use(const Impl& trainer);
+  // Creates and locks output_dir, and checks that it can take the checkpoints of this run. With
+  // overwrite_output_dir, removes the checkpoints of another run. Throws what the functions above
+  // throw, and ConfigError "checkpoint.shared-folder". A collective.
   void prepare_output() const;
   // Saves the state after the current step or, if `window` has micro-batches, inside the window of
   // the next step. An error of the file system is logged, and training continues. An asynchronous
@@ -56,6 +63,8 @@ class Trainer::Impl::RunCheckpoints {
   std::filesystem::path folder_of(std::int64_t step) const;
 
  private:
+  // Returns a function that logs what the lock on output_dir reports.
+  static std::function<void(const std::string&)> lock_reporter(const Impl& trainer);
   void prepare_folder() const;
   std::uintmax_t bytes() const;
   // Returns the number of bytes that the next checkpoint probably has.

@@ -4,6 +4,7 @@
 #include <torch/torch.h>
 
 #include "anatomy/step_mark.h"
+#include "base/folder_lock.h"
 #include "device/device.h"
 #include "hasten/accelerator.h"
 #include "hasten/checkpoint/detail/training_state.h"
@@ -156,6 +157,8 @@ struct Trainer::Impl {
   std::map<std::string, std::string> extra_files;  // bytes by name, in the process that writes
   TrainerState state;
   TrainerControl control;
+  // During train(), in the process that writes: the lock on output_dir, or null without one.
+  std::shared_ptr<FolderLock> output_lock;
   // During train(): the module as the Accelerator has prepared it.
   std::optional<PreparedModel<torch::nn::Module>> prepared;
   // The optimizer, if it evaluates different weights than it trains.

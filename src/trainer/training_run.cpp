@@ -49,6 +49,18 @@ class StartArgumentsScope {
   const bool overwrite_output_dir_;
 };
 
+// Releases the lock on output_dir at the end of a call of train().
+class OutputLockScope {
+ public:
+  explicit OutputLockScope(std::shared_ptr<FolderLock>& lock) : lock_(lock) {}
+  OutputLockScope(const OutputLockScope&) = delete;
+  OutputLockScope& operator=(const OutputLockScope&) = delete;
+  ~OutputLockScope() { lock_.reset(); }
+
+ private:
+  std::shared_ptr<FolderLock>& lock_;
+};
+
 }  // namespace
 
 class Trainer::Run {
@@ -607,8 +619,12 @@ class Trainer::Run {
 TrainOutput Trainer::train(const IgnoreKeys& ignore_keys_for_eval) {
   impl_->ignored_in_evaluations = ignore_keys_for_eval;
   const StartArgumentsScope start(impl_->args);
+  // It outlives the run, whose last save may still be in the background.
+  const OutputLockScope locked(impl_->output_lock);
+  Impl::RunCheckpoints::lock_output(*impl_);
   // Only once: after that, the search of the batch size decides where the run continues.
   Impl::Resume::continue_if_restarted(*impl_);
+  Impl::RunCheckpoints::refuse_output_in_use(*impl_);
   if (!impl_->args.auto_find_batch_size) return Run(*impl_).train();
   BatchSizeSearch search(*impl_);
   while (true) {

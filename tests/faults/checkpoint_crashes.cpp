@@ -399,8 +399,9 @@ void check_error(const std::string& name, const Run& run, long call, Fault fault
   const std::string run_name = str(name, ", ", name_of(fault));
   if (place.start(call, fault) != 0) {
     const std::string reason = place.result();
-    // Before it trains, the Trainer refuses a folder in which it cannot create files.
-    if (!starts_with(reason, "cannot create files in"))
+    // Before it trains, the Trainer refuses a folder in which it cannot create or write files.
+    if (!starts_with(reason, "cannot create files in") &&
+        !starts_with(reason, "cannot write files in"))
       report_failure(run_name, call, "the run ended: " + reason);
     return;
   }

@@ -82,6 +82,9 @@ train --model "$model" --data good.safetensors --output_dir /proc/hasten
 hasten train --use_cpu --disable_tqdm --max_steps 2 --save_steps 1 --model "$model" --data good.safetensors --output_dir kept >/dev/null 2>&1
 hasten train --use_cpu --disable_tqdm --max_steps 2 --model "$model" --data good.safetensors --output_dir kept 2>&1 | grep error
 ls kept
+(flock 9; hasten train --use_cpu --disable_tqdm --max_steps 2 --overwrite_output_dir --model "$model" --data good.safetensors --output_dir kept 2>&1) 9>>kept/.hasten-lock
+ls kept
+rm kept/.hasten-lock
 mkdir fresh && hasten train --use_cpu --disable_tqdm --max_steps 1 --save_strategy no --model "$model" --data good.safetensors --output_dir fresh >/dev/null 2>&1
 ls fresh
 

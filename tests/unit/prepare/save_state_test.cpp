@@ -19,6 +19,7 @@
 #include "hasten/optim/detail/lion.h"
 #include "hasten/optim/metric_scheduler.h"
 #include "unit/code_of.h"
+#include "unit/locking_process.h"
 #include "unit/prepare/save_state_loop.h"
 
 namespace prepare_save_state_test {
@@ -258,6 +259,31 @@ TEST_CASE("save_state: a failed save does not count if its folder has its name a
   accelerator.save_state({}, {.metric = 3.0});
   CHECK(fs::exists(best));
   CHECK(fs::exists(all / "checkpoint_1"));
+}
+
+TEST_CASE("save_state: a project in which another job saves is refused, but can be loaded") {
+  const TemporaryDirectory project;
+  const fs::path all = project.path() / "checkpoints";
+  const AcceleratorOptions options{
+      .cpu = true,
+      .project_config = {
+          .project_dir = project.path(), .automatic_checkpoint_naming = true, .total_limit = 1}};
+  Net net;
+  {
+    Accelerator accelerator(options);
+    auto [model] = accelerator.prepare(net);
+    accelerator.save_state();
+    CHECK(fs::exists(all / kLockFile));
+  }
+  CHECK_FALSE(fs::exists(all / kLockFile));
+  const LockingProcess other(all);
+  fs::copy(all / "checkpoint_0", all / "checkpoint_1", fs::copy_options::recursive);
+  Accelerator accelerator(options);
+  auto [model] = accelerator.prepare(net);
+  CHECK(code_of([&] { accelerator.save_state(); }) == "io.folder-in-use");
+  CHECK(accelerator.load_state());
+  CHECK(accelerator.save_state(project.path() / "own") == project.path() / "own");
+  CHECK(checkpoints(all, kProjectPrefix).size() == 2);
 }
 
 TEST_CASE("save_state: hooks write into the checkpoint, and can be removed") {

@@ -15,6 +15,7 @@
 #include "hasten/process/notebook_launcher.h"
 #include "hasten/trainer/trainer.h"
 #include "unit/code_of.h"
+#include "unit/locking_process.h"
 #include "unit/scoped_environment.h"
 #include "unit/trainer/resumed_runs.h"
 #include "unit/trainer/tiny.h"
@@ -207,6 +208,52 @@ TEST_CASE("resume: a restarted job continues what it saved, not the checkpoint t
   CHECK(contains(read_file(log), "checkpoint-4.damaged"));
   CHECK_FALSE(contains(read_file(log), "checkpoint-4 at step 4"));
   CHECK(read_file(weights) == expected);
+}
+
+TEST_CASE("output_dir: a second job is refused before it begins, and harms no checkpoint") {
+  const Folder folder;
+  run(ten_steps(folder.path));
+  const std::size_t saved = checkpoints(folder.path).size();
+  TrainingArguments args = ten_steps(folder.path);
+  args.overwrite_output_dir = true;
+  {
+    const LockingProcess first(folder.path);
+    // Without the lock, the run would begin: it would throw "trainer.no-train-data".
+    CHECK(code_of([&] { Trainer(new_model(), args, TrainerParts{}).train(); }) ==
+          "io.folder-in-use");
+  }
+  CHECK(checkpoints(folder.path).size() == saved);
+  CHECK(code_of([&] { run(args); }) == "none");
+  CHECK_FALSE(fs::exists(folder.path / kLockFile));
+}
+
+TEST_CASE("output_dir: the checkpoints of another run are refused before the run begins") {
+  const Folder folder;
+  run(ten_steps(folder.path));
+  CHECK(code_of([&] { Trainer(new_model(), ten_steps(folder.path), TrainerParts{}).train(); }) ==
+        "trainer.output-in-use");
+}
+
+TEST_CASE("output_dir: a run holds the lock until its last asynchronous save is written") {
+  struct Callback : TrainerCallback {
+    explicit Callback(fs::path folder) : folder(std::move(folder)) {}
+    void on_train_end(const TrainerEvent&, TrainerControl&) override {
+      was_locked = fs::exists(folder / kLockFile);
+    }
+    fs::path folder;
+    bool was_locked = false;
+  };
+  const Folder folder;
+  TrainingArguments args = ten_steps(folder.path);
+  args.async_save = true;
+  const auto callback = std::make_shared<Callback>(folder.path);
+  Trainer trainer(new_model(), args,
+                  {.train_dataset = TrainerDataset(rows(20)),
+                   .callbacks = {callback},
+                   .log_sink = [](std::string_view) {}});
+  trainer.train();
+  CHECK(callback->was_locked);
+  CHECK_FALSE(fs::exists(folder.path / kLockFile));
 }
 
 }  // namespace trainer_restarted_job_test
