@@ -20,11 +20,10 @@ std::optional<BatchSize> smaller_batch(const BatchSize& size) {
 }
 
 Trainer::BatchSizeSearch::BatchSizeSearch(Impl& trainer)
-    : trainer_(trainer),
-      random_(random_state()),
-      weights_(tensors_of(*trainer.model).tensors),
-      objects_(trainer.accelerator.registered_states()) {
+    : trainer_(trainer), random_(random_state()), weights_(tensors_of(*trainer.model).tensors) {
   for (auto& [name, tensor] : weights_) tensor = tensor.detach().to(at::kCPU, false, true);
+  // The program's objects may throw, in one process only.
+  once(trainer.group(), true, [&] { objects_ = trainer.accelerator.registered_states(); });
   for (auto& [file, tensors] : objects_) {
     for (auto& [name, tensor] : tensors) tensor = tensor.detach().clone();
   }
@@ -74,7 +73,7 @@ void Trainer::BatchSizeSearch::restart(const std::filesystem::path& checkpoint) 
   const torch::NoGradGuard no_grad;
   for (const auto& [name, tensor] : tensors_of(*trainer_.model).tensors)
     tensor.copy_(weights_.at(name));
-  trainer_.accelerator.restore_registered_states(objects_);
+  once(trainer_.group(), true, [&] { trainer_.accelerator.restore_registered_states(objects_); });
   restore_random_state(random_);
 }
 

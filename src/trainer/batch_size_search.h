@@ -2,7 +2,7 @@
 // The search of auto_find_batch_size. It starts a run again with smaller batches. A step
 // accumulates more of them, so that it has the same rows.
 //
-//   BatchSizeSearch search(trainer);           // keeps the weights and the random state
+//   BatchSizeSearch search(trainer);           // keeps the weights, the random state and objects
 //   const auto checkpoint = search.restart_point(newest, resumed);    // after a run out of memory
 //   if (checkpoint && search.halve()) search.restart(*checkpoint);
 //
@@ -26,6 +26,7 @@ std::optional<BatchSize> smaller_batch(const BatchSize& size);
 
 class Trainer::BatchSizeSearch {
  public:
+  // A collective: all processes throw if a registered object of one of them throws.
   explicit BatchSizeSearch(Impl& trainer);
 
   // Returns the checkpoint from which a run with smaller batches can continue: the newest one of
@@ -38,7 +39,7 @@ class Trainer::BatchSizeSearch {
   bool halve();
   // Prepares a run that continues from the checkpoint. If the path is empty, the run begins with
   // the weights, the random state and the registered objects as they were at the start, and the
-  // checkpoints of the run that failed are removed.
+  // checkpoints of the run that failed are removed. A collective.
   void restart(const std::filesystem::path& checkpoint);
 
  private:

@@ -6,6 +6,7 @@
 #include <array>
 #include <cmath>
 #include <filesystem>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -400,6 +401,48 @@ TEST_CASE("distributed trainer: auto_find_batch_size: one row that does not fit 
         const bool names_rank = text.find("rank 1 ran out of memory") != std::string::npos;
         require(names_rank == trainer.is_world_process_zero(), text);
         require(trainer.args().per_device_train_batch_size == 1, "not the floor");
+      },
+      {.num_processes = 2});
+}
+
+TEST_CASE("distributed trainer: auto_find_batch_size: an object that throws in one process") {
+  // Throws in the process of rank 1, before the run or when the run starts again.
+  struct FailingObject {
+    TensorDict state_dict() const {
+      if (rank == 1 && fails_in_state) throw std::runtime_error("the object has no state");
+      return {{"value", at::ones({1})}};
+    }
+    void load_state_dict(const TensorDict&) {
+      if (rank == 1) throw std::runtime_error("the object cannot be restored");
+    }
+    std::int64_t rank = 0;
+    bool fails_in_state = false;
+  };
+  const Folder folder;
+  notebook_launcher(
+      [&] {
+        for (const bool fails_in_state : {true, false}) {
+          TrainingArguments args = search_arguments(folder.path);
+          args.auto_find_batch_size = true;
+          args.ddp_timeout = 20;  // a process that waits for the other one fails
+          FailingObject object{.rank = 0, .fails_in_state = fails_in_state};
+          Trainer trainer(
+              limited_memory_model(Pass::forward, 2, 0), args,
+              {.train_dataset = TrainerDataset(rows(50)), .log_sink = [](std::string_view) {}});
+          object.rank = trainer.accelerator().process().process_index;
+          trainer.accelerator().register_for_checkpointing(object);
+          std::string error = "none";
+          try {
+            trainer.train();
+          } catch (const Error& of_other_rank) {
+            error = of_other_rank.code();
+          } catch (const std::runtime_error& own) {
+            error = own.what();
+          }
+          const std::string own =
+              fails_in_state ? "the object has no state" : "the object cannot be restored";
+          require(error == (object.rank == 1 ? own : "process.failed-elsewhere"), error);
+        }
       },
       {.num_processes = 2});
 }
