@@ -1,6 +1,7 @@
 #include "run_with_anatomy.h"
 
 #include <fcntl.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -83,6 +84,15 @@ std::string record_prediction(const ObserveOptions& options) {
   return number < 0 ? "" : "/proc/self/fd/" + std::to_string(number);
 }
 
+// Lets the program say why there is no report, if none of its processes makes an Accelerator.
+// `hasten plan` finds that out itself.
+void request_reason() {
+  unsetenv(kReportMarkVariable);  // the program of another command may have started this one
+  if (std::getenv(kPlanFolderVariable) != nullptr) return;
+  const int file = memfd_create("hasten-report-mark", 0);  // the program inherits it
+  if (file >= 0) setenv(kReportMarkVariable, str("/proc/", getpid(), "/fd/", file).c_str(), 1);
+}
+
 }  // namespace
 
 void choose_tpu_compiler() {
@@ -107,6 +117,7 @@ void run_with_anatomy(const ObserveOptions& options, bool dry) {
   } else {
     unsetenv(kDryRunVariable);
   }
+  request_reason();
   exec_program(options);
 }
 

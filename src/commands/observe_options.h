@@ -41,6 +41,11 @@ inline constexpr const char* kDryRunVariable = "HASTEN_DRY_RUN";  // Device; uns
 // shows it next to its own figures.
 inline constexpr const char* kCpuPredictionVariable = "HASTEN_OBSERVE_CPU_PREDICTION";
 
+// The path /proc/PID/fd/NUMBER of an empty file that the process PID, which runs the program, has
+// inherited. A process that makes an Accelerator writes a byte to it. If the file is still empty
+// when the program ends, the process says why there is no report.
+inline constexpr const char* kReportMarkVariable = "HASTEN_OBSERVE_MARK";
+
 // For `hasten plan -- PROGRAM`: a folder. A Trainer of the program reads the settings of the plan
 // from kPlanSettings in this folder, a JSON object, and writes its own arguments to kPlanProgram.
 inline constexpr const char* kPlanFolderVariable = "HASTEN_PLAN_FOLDER";

@@ -29,6 +29,7 @@ const std::vector<std::string>& internal_variables() {
                                                  "HASTEN_MINILM",
                                                  "HASTEN_NO_CONFIG_FILE",
                                                  "HASTEN_OBSERVE_CPU_PREDICTION",
+                                                 "HASTEN_OBSERVE_MARK",
                                                  "HASTEN_OBSERVE_OUTPUT",
                                                  "HASTEN_OBSERVE_STEPS",
                                                  "HASTEN_PLAN_FOLDER",

@@ -30,7 +30,10 @@ def main():
     check("ranks of hasten launch", [HASTEN, "estimate", "--steps", "1", "--", HASTEN, "launch", "-n", "1", PROGRAM], ["Predicted on cpu: 1 step"])
     check("hasten in a library that is loaded later", [HASTEN, "estimate", "--steps", "1", "--", LOADER, PLUGIN],
           ["dry: 1", "Predicted on cpu: 1 step"], ["steps: 2"])
-    check("a program without hasten", [HASTEN, "anatomy", "sh", "-c", "echo a shell; exit 7"], ["a shell"], ["hasten"], code=7)
+    check("a program without hasten", [HASTEN, "anatomy", "bash", "-c", "echo a shell; exit 7"],
+          ["a shell", "hasten: there is no report: the program does not use hasten"], ["Measured"], code=7)
+    check("a program that starts one with hasten", [HASTEN, "anatomy", "--steps", "1", "bash", "-c", f"'{PROGRAM}'; echo a shell"],
+          ["a shell", "Measured on cpu: 1 step"], ["there is no report"])
     check("a dry run that cannot begin", [HASTEN, "estimate", "--", "env", "HASTEN_DRY_RUN=cuda:none", PROGRAM],
           ["error[config.unknown-device]"], code=2)
     for steps in ("two", "0", "1x", "99999999999999999999"):

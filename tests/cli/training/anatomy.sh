@@ -14,4 +14,7 @@ hasten anatomy
 hasten anatomy --stepz 3 "$program"
 hasten anatomy --steps 0 "$program"
 hasten anatomy ./missing
+hasten anatomy ls missing # closes its standard error before it ends
+hasten estimate -- bash -c 'true; exit 3'
+hasten anatomy bash -c '"$0" >/dev/null 2>&1; echo the shell has ended' "$program"
 hasten estimate --help -- | head -1
