@@ -22,10 +22,7 @@ namespace {
 namespace optim = torch::optim;
 using OptionsJson = nlohmann::json;
 
-// JSON has no infinity, so a number that is not finite is written as a text.
-OptionsJson json_of_value(double value) {
-  return std::isfinite(value) ? OptionsJson(value) : OptionsJson(str(value));
-}
+OptionsJson json_of_value(double value) { return json_of_number<OptionsJson>(value); }
 template <class Value>
 OptionsJson json_of_value(const Value& value) {
   return value;
@@ -35,15 +32,9 @@ OptionsJson json_of_value(const std::optional<Value>& value) {
   return value ? json_of_value(*value) : OptionsJson();
 }
 
-// JSON has no infinity and no NaN, so these are texts.
 void read_value(const OptionsJson& json, double& value) {
-  if (!json.is_string()) {
-    value = json.get<double>();
-    return;
-  }
-  const auto text = json.get<std::string>();
-  const std::optional<double> number = parse_number<double>(text);
-  if (!number) throw JsonError("the value '" + text + "' instead of a number");
+  const std::optional<double> number = real_number_in(json);
+  if (!number) throw JsonError("the value " + json.dump() + " instead of a number");
   value = *number;
 }
 // nlohmann's conversion of a large number is undefined.

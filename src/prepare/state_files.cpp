@@ -84,14 +84,22 @@ OpenWindow window_from_json(const nlohmann::json& json) {
 }
 
 nlohmann::json trackers_to_json(const TrackerSet::Positions& positions) {
-  return {{"positions", positions.by_name}, {"step", positions.step}};
+  nlohmann::json by_name = nlohmann::json::object();
+  for (const auto& [name, position] : positions.by_name) {
+    for (const auto& [key, number] : position)
+      by_name[name][key] = json_of_number<nlohmann::json>(number);
+  }
+  return {{"positions", std::move(by_name)}, {"step", positions.step}};
 }
 
 TrackerSet::Positions trackers_from_json(const nlohmann::json& json) {
   TrackerSet::Positions positions{.by_name = {}, .step = whole_number_at(json, "step")};
   for (const auto& [name, position] : json.at("positions").items()) {
-    for (const auto& [key, number] : position.items())
-      positions.by_name[name][key] = number.get<double>();
+    for (const auto& [key, value] : position.items()) {
+      const std::optional<double> number = real_number_in(value);
+      if (!number) throw JsonError(str("a position of the tracker ", name, " without numbers"));
+      positions.by_name[name][key] = *number;
+    }
   }
   return positions;
 }

@@ -37,6 +37,22 @@ void add_values(TrackedConfiguration& out, const std::string& json) {
   }
 }
 
+// Returns the part of an attribute's key that belongs to a tracker. The name of a tracker may have
+// dots, but the first dot of the key ends this part.
+std::string key_prefix(const Tracker& tracker) {
+  std::string prefix;
+  for (const char c : tracker.name()) {
+    if (c == '%') {
+      prefix += "%25";
+    } else if (c == '.') {
+      prefix += "%2E";
+    } else {
+      prefix += c;
+    }
+  }
+  return prefix + '.';
+}
+
 // The Hugging Face Trainer's name of a run: "Nov23_14-05-59_node1".
 std::string time_and_host() {
   const std::time_t now = std::time(nullptr);
@@ -78,7 +94,7 @@ std::map<std::string, double> TrackingCallback::attributes() const {
   std::map<std::string, double> attributes;
   for (const auto& tracker : trackers_) {
     for (const auto& [key, number] : tracker->position())
-      attributes.emplace(str(tracker->name(), '.', key), number);
+      attributes.emplace(key_prefix(*tracker) + key, number);
   }
   return attributes;
 }
@@ -90,7 +106,7 @@ void TrackingCallback::restore(const std::map<std::string, double>& attributes) 
 // Continues a tracker at the position of the checkpoint that the run resumes from, if there is one.
 // Returns true if the tracker has the configuration already.
 bool TrackingCallback::resume(Tracker& tracker, std::int64_t step) const {
-  const std::string prefix = tracker.name() + '.';
+  const std::string prefix = key_prefix(tracker);
   TrackerPosition position;
   for (const auto& [key, number] : restored_) {
     if (starts_with(key, prefix)) position[key.substr(prefix.size())] = number;

@@ -30,6 +30,14 @@ Json object_of(const Metrics& metrics) {
   return out;
 }
 
+// A callback needs all its numbers again, so those that are not finite are texts.
+Json attributes_json(const std::map<std::string, double>& attributes) {
+  Json out = Json::object();
+  for (const auto& [key, value] : attributes)
+    out[key] = std::isfinite(value) ? number(key, value) : json_of_number<Json>(value);
+  return out;
+}
+
 // Writes a whole number of steps without a decimal point, and a ratio with one.
 Json steps(double value) {
   return value == std::floor(value) ? Json(static_cast<std::int64_t>(value)) : Json(value);
@@ -61,7 +69,7 @@ std::string TrainerState::to_json() const {
   for (const LogEntry& entry : log_history) history.push_back(object_of(entry));
   Json stateful = Json::object();
   for (const auto& [name, attributes] : callbacks)
-    stateful[name] = {{"args", Json::object()}, {"attributes", object_of(attributes)}};
+    stateful[name] = {{"args", Json::object()}, {"attributes", attributes_json(attributes)}};
   const Json out = {
       {"best_global_step", best_global_step ? Json(*best_global_step) : Json()},
       {"best_metric", best_metric ? Json(*best_metric) : Json()},
@@ -120,7 +128,7 @@ TrainerState TrainerState::from_file(const std::filesystem::path& path) {
       for (const auto& [name, callback] : in["stateful_callbacks"].items()) {
         if (!callback.is_object() || !callback.contains("attributes")) continue;
         for (const auto& [key, value] : callback["attributes"].items()) {
-          if (value.is_number()) state.callbacks[name][key] = value.get<double>();
+          if (const auto number = real_number_in(value)) state.callbacks[name][key] = *number;
         }
       }
     }

@@ -1,7 +1,10 @@
 #include <doctest/doctest.h>
 #include <torch/torch.h>
 
+#include <cmath>
 #include <filesystem>
+#include <limits>
+#include <memory>
 
 #include "hasten/accelerator.h"
 #include "hasten/base/files.h"
@@ -130,6 +133,35 @@ TEST_CASE("trackers: a run continues them after the largest step that was logged
   accelerator.init_trackers("sst2");
   accelerator.load_state(folder.path() / "state");
   CHECK(tracker->resumed_steps == std::vector<std::int64_t>{300});
+}
+
+TEST_CASE("trackers: the numbers of a position may be NaN and infinite") {
+  struct LastValueTracker : RecordingTracker {
+    TrackerPosition position() const override {
+      return {{"infinite", -std::numeric_limits<double>::infinity()}, {"nan", std::nan("")}};
+    }
+    bool resume(const TrackerPosition& position, std::int64_t) override {
+      resumed = position;
+      return true;
+    }
+    TrackerPosition resumed;
+  };
+  const TemporaryDirectory folder;
+  const auto tracker = std::make_shared<LastValueTracker>();
+  torch::nn::Linear net(2, 2);
+  for (const bool loads : {false, true}) {
+    Accelerator accelerator({.cpu = true, .log_with = {tracker}});
+    auto [model] = accelerator.prepare(net);
+    accelerator.init_trackers("sst2");
+    if (loads) {
+      accelerator.load_state(folder.path() / "state");
+    } else {
+      accelerator.save_state(folder.path() / "state");
+    }
+  }
+  REQUIRE(tracker->resumed.size() == 2);
+  CHECK(tracker->resumed.at("infinite") == -std::numeric_limits<double>::infinity());
+  CHECK(std::isnan(tracker->resumed.at("nan")));
 }
 
 TEST_CASE("trackers: load_state changes no tracker if the state cannot be restored") {

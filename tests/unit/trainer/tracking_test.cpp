@@ -2,12 +2,14 @@
 #include <doctest/doctest.h>
 #include <torch/torch.h>
 
+#include <cmath>
 #include <cstdlib>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "hasten/base/files.h"
@@ -208,6 +210,43 @@ TEST_CASE("TrackingCallback: trackers of the caller get grouped or unchanged nam
     CHECK(grouped->names.count(name) == 1);
   for (const char* const name : {"loss", "eval_loss", "test_loss"})
     CHECK(unchanged->names.count(name) == 1);
+}
+
+TEST_CASE("TrackingCallback: each tracker gets its own position, with any name and number") {
+  struct PositionTracker : NameRecordingTracker {
+    PositionTracker(std::string name, TrackerPosition own)
+        : NameRecordingTracker(false), own_name(std::move(name)), own(std::move(own)) {}
+    std::string name() const override { return own_name; }
+    TrackerPosition position() const override { return own; }
+    bool resume(const TrackerPosition& position, std::int64_t) override {
+      resumed = position;
+      return true;
+    }
+    std::string own_name;
+    TrackerPosition own, resumed;
+  };
+  const tiny_runs::Folder folder;
+  TrainingArguments args = logged_steps(folder.path);
+  args.save_strategy = SaveStrategy::steps;
+  args.save_steps = 2;
+  const std::vector<std::shared_ptr<PositionTracker>> trackers = {
+      std::make_shared<PositionTracker>("a", TrackerPosition{{"b.bytes", 1}}),
+      std::make_shared<PositionTracker>("a.b", TrackerPosition{{"bytes", 2}}),
+      std::make_shared<PositionTracker>("a%2Eb", TrackerPosition{{"bytes", 3}}),
+      std::make_shared<PositionTracker>("nan", TrackerPosition{{"loss", std::nan("")}})};
+  for (const char* const resume : {"", "true"}) {
+    args.resume_from_checkpoint = resume;
+    Trainer trainer(new_model(), args,
+                    {.train_dataset = TrainerDataset(rows(16)),
+                     .callbacks = {std::make_shared<TrackingCallback>(
+                         std::vector<std::shared_ptr<Tracker>>(trackers.begin(), trackers.end()))},
+                     .log_sink = [](std::string_view) {}});
+    trainer.train();
+    args.max_steps += 2;
+  }
+  for (std::size_t i = 0; i < 3; ++i) CHECK(trackers[i]->resumed == trackers[i]->own);
+  REQUIRE(trackers[3]->resumed.size() == 1);
+  CHECK(std::isnan(trackers[3]->resumed.at("loss")));
 }
 
 TEST_CASE("report_to: every name of the option is a tracker") {
