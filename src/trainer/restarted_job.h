@@ -5,6 +5,8 @@
 //   unmark_job(output_dir);     // before a new run begins, or is refused
 //   mark_job(output_dir);       // the first start of a run, once the folder is its own
 //   mark_job(checkpoint);       // each checkpoint that it saves
+//   keep_begin_of_trackers(output_dir, positions);      // when a run begins at step 0
+//   positions = begin_of_trackers(output_dir);          // in an attempt that begins it again
 //
 // A job that `hasten launch --max_restarts`, torchrun or Slurm restarts continues from the newest
 // checkpoint in output_dir if an earlier attempt of the same job has begun the run. A file in the
@@ -14,11 +16,14 @@
 // so that no run silently starts again from the beginning, unless they were there before the run
 // began. A run that saves only its weights and may overwrite them starts over. A job that was
 // started with a checkpoint continues from the newest one that it has saved itself, and from the
-// given one until there is one. Throws ConfigError "launch.environment",
+// given one until there is one. If there is no checkpoint, the run begins again, and its trackers
+// take back what the earlier attempt has logged. Throws ConfigError "launch.environment",
 // IoError "io.*". Thread rule: pure functions, apart from the file.
 #pragma once
 
 #include <filesystem>
+#include <map>
+#include <string>
 
 #include "hasten/options/training_arguments.h"
 
@@ -33,5 +38,12 @@ void unmark_job(const std::filesystem::path& output_dir);
 bool is_from_restarted_job(const std::filesystem::path& checkpoint);
 // Writes the job's name to the folder, if a launcher gave it one.
 void mark_job(const std::filesystem::path& folder);
+// Keeps the positions that the trackers have when the run begins, if a launcher gave the job a
+// name. Does not throw IoError: the run begins without them, and a line is logged.
+void keep_begin_of_trackers(const std::filesystem::path& output_dir,
+                            const std::map<std::string, double>& positions);
+// Returns the positions that an earlier attempt of this job has kept, or an empty map. Also returns
+// an empty map after a run of this process has kept its own.
+std::map<std::string, double> begin_of_trackers(const std::filesystem::path& output_dir);
 
 }  // namespace hasten

@@ -9,6 +9,7 @@
 #include "hasten/options/detail/environment.h"
 #include "options/variable_of.h"
 #include "track/log_names.h"
+#include "trainer/restarted_job.h"
 
 namespace hasten {
 namespace {
@@ -117,6 +118,9 @@ bool TrackingCallback::resume(Tracker& tracker, std::int64_t step) const {
 void TrackingCallback::on_train_begin(const TrainerEvent& event, TrainerControl&) {
   if (!event.state.is_world_process_zero) return;
   start(event.args);
+  const bool begins = event.state.global_step == 0;
+  if (begins && restored_.empty())
+    restored_ = has_failed_ && !begun_.empty() ? begun_ : begin_of_trackers(event.args.output_dir);
   const std::string args = to_json(event.args);
   const auto* const pretrained = dynamic_cast<const PreTrainedModel*>(&event.model);
   const std::string model = pretrained ? pretrained->config_json() : "";
@@ -130,6 +134,10 @@ void TrackingCallback::on_train_begin(const TrainerEvent& event, TrainerControl&
     if (!model.empty()) tracker->log_text("model_config", model, 0);
   }
   restored_.clear();
+  has_failed_ = false;
+  if (!begins) return;
+  begun_ = attributes();
+  keep_begin_of_trackers(event.args.output_dir, begun_);
 }
 
 void TrackingCallback::on_log(const TrainerEvent& event, TrainerControl&, const Metrics& logs) {

@@ -11,7 +11,8 @@
 // start of training they get all arguments and the model's configuration. They are finished when
 // the callback is destroyed, so an evaluation after training is in the same run. Only the main
 // process reports. A checkpoint has the positions of the trackers, from which a resumed run
-// continues. An exception that a tracker throws when it starts ends the run. Thread rule: the
+// continues. A run that begins again because it failed, or because its job was restarted before the
+// first checkpoint, continues from the positions that they had when it began. An exception that a tracker throws when it starts ends the run. Thread rule: the
 // same as for callbacks.
 #pragma once
 
@@ -38,6 +39,7 @@ class HASTEN_API TrackingCallback : public TrainerCallback {
   ~TrackingCallback() override;
   void on_train_begin(const TrainerEvent& event, TrainerControl&) override;
   void on_log(const TrainerEvent& event, TrainerControl&, const Metrics& logs) override;
+  void on_train_failed(const TrainerEvent&) override { has_failed_ = true; }
   bool reads_gradients() const override { return false; }
   bool reads_losses() const override { return false; }
   std::string name() const override { return "TrackingCallback"; }
@@ -50,8 +52,11 @@ class HASTEN_API TrackingCallback : public TrainerCallback {
 
   std::vector<std::shared_ptr<Tracker>> trackers_;
   bool is_started_ = false;
-  std::map<std::string, double>
-      restored_;  // the attributes in the checkpoint, until on_train_begin
+  // The attributes in the checkpoint, until on_train_begin.
+  std::map<std::string, double> restored_;
+  // The attributes when the latest run began at step 0, and whether a run has failed since then.
+  std::map<std::string, double> begun_;
+  bool has_failed_ = false;
 };
 
 // Returns the folder of the trackers that write files. This is logging_dir, or else the variable

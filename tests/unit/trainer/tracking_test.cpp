@@ -1,8 +1,10 @@
 // report_to, logging_dir and run_name: what a run reports to trackers, and where.
 #include <doctest/doctest.h>
 #include <torch/torch.h>
+#include <unistd.h>
 
 #include <cmath>
+#include <csignal>
 #include <cstdlib>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -14,6 +16,7 @@
 
 #include "hasten/base/files.h"
 #include "hasten/base/text.h"
+#include "hasten/process/notebook_launcher.h"
 #include "hasten/trainer/tracking_callback.h"
 #include "hasten/trainer/trainer.h"
 #include "unit/code_of.h"
@@ -165,6 +168,56 @@ TEST_CASE("report_to: the files of a resumed run equal those of an undisturbed o
     CHECK(count_in("stopped", file) == count_in("straight", file));
     CHECK(fs::exists(folder.path / "logs" / "stopped" / ("abandoned-" + file)));
     CHECK_FALSE(fs::exists(folder.path / "logs" / "straight" / ("abandoned-" + file)));
+  }
+}
+
+TEST_CASE("report_to: a run that begins again without a checkpoint logs each step once") {
+  const NoLoggingVariable variable;
+  const tiny_runs::Folder folder;
+  const auto args_in = [&](const std::string& name) {
+    TrainingArguments args = logged_steps(folder.path / name);
+    args.logging_steps = 1;
+    args.report_to = {"jsonl", "csv"};
+    args.logging_dir = (folder.path / "logs" / name).string();
+    return args;
+  };
+  const auto train = [&](const std::string& name, const std::shared_ptr<TrainerCallback>& fails) {
+    TrainerParts parts{.train_dataset = TrainerDataset(rows(16)),
+                       .log_sink = [](std::string_view) {}};
+    if (fails) parts.callbacks = {fails};
+    return std::make_unique<Trainer>(new_model(), args_in(name), parts);
+  };
+  const auto lines_in = [&](const std::string& name, const std::string& file) {
+    return split(read_file(folder.path / "logs" / name / file), '\n').size();
+  };
+  train("straight", nullptr)->train();
+
+  SUBCASE("because the first call of train() has thrown") {
+    struct FailingCallback : TrainerCallback {
+      void on_step_end(const TrainerEvent& event, TrainerControl&, double) override {
+        if (event.state.global_step == 3 && !std::exchange(has_failed, true))
+          throw std::domain_error("the run ends here");
+      }
+      bool has_failed = false;
+    };
+    const auto trainer = train("again", std::make_shared<FailingCallback>());
+    CHECK_THROWS_AS(trainer->train(), std::domain_error);
+    trainer->train();
+  }
+  SUBCASE("because the job was restarted") {
+    struct KillingCallback : TrainerCallback {
+      void on_step_end(const TrainerEvent& event, TrainerControl&, double) override {
+        const std::string restarts = std::getenv("TORCHELASTIC_RESTART_COUNT");
+        if (event.state.global_step == 3 && restarts == "0") ::kill(::getpid(), SIGKILL);
+      }
+    };
+    notebook_launcher([&] { train("again", std::make_shared<KillingCallback>())->train(); },
+                      {.num_processes = 2, .use_cpu = true, .max_restarts = 1});
+  }
+  for (const std::string file : {"metrics.jsonl", "metrics.csv"}) {
+    CAPTURE(file);
+    CHECK(lines_in("again", file) == lines_in("straight", file));
+    CHECK(fs::exists(folder.path / "logs" / "again" / ("abandoned-" + file)));
   }
 }
 
