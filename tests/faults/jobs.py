@@ -51,6 +51,9 @@ VIRTUAL_RANKS = 4  # of a job with elastic ranks
 FAULTS = ("kill", "abort", "segmentation fault", "exception", "stop", "pause", "launcher", "cleanup_process", "write")
 RESIZE = "another number of processes"  # an event of a job with elastic ranks
 THROWN = "can't allocate memory"  # LibTorch's message if an allocation fails
+# A rank is at most two checkpoints ahead of the newest one on the disk. After a checkpoint of this step or an earlier one, it still allocates.
+LAST_THROWING_STEP = STEPS - 3 * SAVE_STEPS
+LAST_EXCEPTION = STEPS // 2  # an exception that is the first fault of a job is planned after this step at the latest
 
 # The library of faults makes the next allocation fail when it receives SIGRTMIN.
 SIGNALS = {"kill": signal.SIGKILL, "cleanup_process": signal.SIGKILL, "abort": signal.SIGABRT, "segmentation fault": signal.SIGSEGV,
@@ -78,6 +81,7 @@ class Job:
         if fault:
             environment |= {"HASTEN_FAULT": f"{fault[0]} {fault[1]} {self.folder} {self.report}"}
         self.starts += 1
+        self.first_step = self.step()
         self.output = tempfile.TemporaryFile("w+")
         self.launcher = subprocess.Popen([str(HASTEN), *map(str, words)], env=environment, stdout=self.output, stderr=subprocess.STDOUT, text=True)
 
@@ -140,6 +144,19 @@ def send(process, number):
         pass
 
 
+def throw_in_rank(job):
+    """Makes an allocation of a rank fail, and waits for its end, so that no other fault ends it first. Returns whether it had steps left."""
+    # Before its first checkpoint, a rank may still replace its program, which would forget the signal.
+    until(lambda: job.step() > job.first_step or job.launcher.poll() is not None, 60)
+    process = job.child(is_rank=True)
+    if process is None:
+        return False
+    has_steps_left = job.step() <= LAST_THROWING_STEP
+    send(process, SIGNALS["exception"])
+    until(lambda: not pathlib.Path(f"/proc/{process}").exists(), 20)
+    return has_steps_left
+
+
 def disturb_child(job, what):
     process = job.child(is_rank=what != "cleanup_process")
     if process is None:
@@ -154,18 +171,21 @@ def disturb_child(job, what):
 
 
 def disturb(job, what, step, delay):
-    """Waits for a checkpoint of that step, waits for the delay, and causes the fault unless the job has ended."""
+    """Waits for a checkpoint of that step, waits for the delay, and causes the fault unless the job has ended. Returns whether a rank must throw."""
     while job.step() < step and job.launcher.poll() is None:
         time.sleep(0.002)
     time.sleep(delay)
     if what == RESIZE:
         job.resize()
     elif job.launcher.poll() is not None:
-        return
+        return False
+    elif what == "exception":
+        return throw_in_rank(job)
     elif what == "launcher":
         job.launcher.kill()
     else:
         disturb_child(job, what)
+    return False
 
 
 def undisturbed_job(kind):
@@ -186,8 +206,10 @@ def faults_of_jobs(count):
     for first in range(0, count, len(FAULTS)):
         for position, what in enumerate(random.sample(FAULTS, len(FAULTS))[:count - first]):
             step = int(STEPS * 0.95 * (position + random.random()) / len(FAULTS))
+            if what == "exception":
+                step = min(step, LAST_EXCEPTION)
             extra = random.choices(FAULTS, k=random.choice((0, 0, 1)))
-            yield [(step, what), *((random.randint(step, STEPS), other) for other in extra)]
+            yield [(step, what), *((random.randint(step + 1, STEPS), other) for other in extra)]
 
 
 def resizes(job):
@@ -204,9 +226,14 @@ def trial(number, undisturbed, faults):
     if any(what == "write" for _, what in faults):
         fault = random.randrange(FIRST_CALL, LAST_CALL), random.choice(WRITE_FAULTS)
     job.start(fault)
+    must_throw, earlier = False, set()
     for step, what in events:
-        if what != "write":
-            disturb(job, what, step, random.random() * seconds)
+        if what == "write":
+            continue
+        throws = disturb(job, what, step, random.random() * seconds)
+        # After another fault the rank may wait for one that has stopped, until the watchdog ends both.
+        must_throw |= throws and not earlier
+        earlier |= {what} - {RESIZE}
     name = f"job {number} of {kind}: " + ", ".join(f"{fault[1]} at call {fault[0]}" if what == "write" else f"{what} after step {step}"
                                                    for step, what in events)
     in_time = job.finish()
@@ -227,7 +254,7 @@ def trial(number, undisturbed, faults):
     resumes = sum(text.count("resuming from") for text in job.texts)
     shutil.rmtree(job.folder, ignore_errors=True)
     has_thrown = any(THROWN in text for text in job.texts)
-    return not problems, restarts, resumes, job.starts - 1, fault is not None and job.report.exists(), has_thrown
+    return not problems, restarts, resumes, job.starts - 1, fault is not None and job.report.exists(), has_thrown, must_throw, must_throw and has_thrown
 
 
 def main():
@@ -240,14 +267,14 @@ def main():
     undisturbed = {kind: undisturbed_job(kind) for kind in options.processes}
     faults_of_all = list(faults_of_jobs(options.jobs))
     results = [trial(number, undisturbed, faults) for number, faults in enumerate(faults_of_all)]
-    good, restarts, resumes, by_hand, disturbed_calls, exceptions = (sum(column) for column in zip(*results))
+    good, restarts, resumes, by_hand, disturbed_calls, exceptions, due, thrown = (sum(column) for column in zip(*results))
     check(good == options.jobs, f"{good} of {options.jobs} disturbed jobs ended with the undisturbed bits: {restarts} restarts by the launcher, "
                                 f"{by_hand} by hand, {resumes} continued from a checkpoint, {disturbed_calls} with a disturbed call, "
                                 f"{exceptions} with an exception")
     check(resumes > 0 and restarts > 0, "jobs were restarted and continued")
-    # A rank that has just ended its last step does not allocate any more.
-    planned = sum(any(what == "exception" for _, what in faults) for faults in faults_of_all)
-    check(exceptions >= planned // 2, f"an exception was thrown in {exceptions} of {planned} jobs")
+    check(thrown == due, f"an exception was thrown in {thrown} of {due} jobs that had one as their first fault")
+    planned = sum(faults[0][1] == "exception" for faults in faults_of_all)
+    check(due > 0 or planned == 0, f"of {planned} jobs with an exception as their first fault, {due} had steps left when it was due")
 
 
 try:
