@@ -25,6 +25,11 @@ inline std::string gradients_file(std::int64_t rank) {
   return "gradients_" + std::to_string(rank) + ".safetensors";
 }
 
+// True for the name of such a file.
+inline bool is_gradients_file(const std::string& name) {
+  return name.starts_with("gradients_") && name.ends_with(".safetensors");
+}
+
 // The returned tensors share the memory of the gradients, but not with each other.
 TensorDict gradient_tensors(const ParameterNames& parameters);
 // Throws unless each tensor is the gradient of one of the parameters.

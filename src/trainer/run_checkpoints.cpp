@@ -2,6 +2,9 @@
 
 #include "anatomy/textbook.h"
 #include "base/available_memory.h"
+#include "base/parse_number.h"
+#include "base/process_state.h"
+#include "checkpoint/gradient_state.h"
 #include "checkpoint/job_lock.h"
 #include "checkpoint/machine_checkpoints.h"
 #include "hasten/base/error.h"
@@ -22,12 +25,14 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// Returns the sum of the sizes of all files below the folder, or 0 if it cannot be listed.
-std::uintmax_t bytes_of_folder(const fs::path& folder) {
+// Returns the sum of the sizes of all files below the folder, or 0 if it cannot be listed. Leaves out
+// the gradients of an open window, because the next checkpoint has others or none.
+std::uintmax_t bytes_without_gradients(const fs::path& folder) {
   std::uintmax_t bytes = 0;
   std::error_code error;
   for (auto it = fs::recursive_directory_iterator(folder, error); !error && it != fs::end(it);
        it.increment(error)) {
+    if (is_gradients_file(it->path().filename().string())) continue;
     std::error_code unknown;
     const std::uintmax_t size = it->file_size(unknown);  // an error for folders
     if (!unknown) bytes += size;
@@ -45,9 +50,8 @@ Trainer::Impl::RunCheckpoints::RunCheckpoints(Impl& trainer, RunParts& run)
 void Trainer::Impl::RunCheckpoints::lock_output(Impl& trainer) {
   // Machines that share a folder by mistake are refused for this reason, in prepare_output().
   if (trainer.args.save_on_each_node) return;
-  once(trainer.group(), trainer.writes(), [&] {
-    trainer.output_lock = lock_output_dir(trainer.args, lock_reporter(trainer));
-  });
+  once(trainer.group(), trainer.writes(),
+       [&] { trainer.output_lock = lock_output_dir(trainer.args, lock_reporter(trainer)); });
 }
 
 void Trainer::Impl::RunCheckpoints::refuse_output_in_use(const Impl& trainer) {
@@ -103,10 +107,25 @@ std::uintmax_t Trainer::Impl::RunCheckpoints::bytes() const {
   return weights + static_cast<std::uintmax_t>(states->bytes * static_cast<double>(numbers));
 }
 
-// Returns the bytes of the latest checkpoint, or bytes() if there is none.
-std::uintmax_t Trainer::Impl::RunCheckpoints::expected_bytes() const {
-  const std::uintmax_t latest = bytes_of_folder(folder_of(last_saved_));
-  return latest > 0 ? latest : bytes();
+std::uintmax_t Trainer::Impl::RunCheckpoints::expected_bytes(std::uintmax_t gradients) const {
+  const std::uintmax_t latest = bytes_without_gradients(folder_of(last_saved_));
+  return (latest > 0 ? latest : bytes()) + gradients;
+}
+
+// Returns the bytes of the gradients that all processes of this machine save or, if they share a
+// folder with other machines, the processes of all machines. A collective.
+std::uintmax_t Trainer::Impl::RunCheckpoints::gradient_bytes() const {
+  if (trainer_.args.save_only_model) return 0;
+  std::uintmax_t own = 0, all = 0;
+  for (const auto& [name, gradient] : trainer_.accelerator.open_windows().gradients)
+    own += gradient.nbytes();
+  const std::string host = host_name();
+  for (const std::string& of_rank : trainer_.group().gather_object(str(own, ' ', host))) {
+    const std::size_t space = of_rank.find(' ');
+    if (trainer_.args.save_on_each_node && of_rank.substr(space + 1) != host) continue;
+    all += parse_number<std::uintmax_t>(of_rank.substr(0, space)).value_or(0);
+  }
+  return all;
 }
 
 std::vector<std::pair<std::string, TrainerCallback*>> Trainer::Impl::stateful_callbacks() const {
@@ -145,10 +164,11 @@ void Trainer::Impl::RunCheckpoints::save(const StepTotals& window, std::int64_t 
                                     .keep_every = trainer_.args.save_keep_every,
                                     .abandon_after = last_saved_};
   const bool asynchronous = is_asynchronous(), writes = trainer_.writes();
+  const std::uintmax_t gradients = micro_batches > 0 ? gradient_bytes() : 0;
   try {
     std::shared_ptr<CheckpointSave> own;  // set in a process that writes a folder
     once(trainer_.group(), writes, [&] {
-      check_free_space(trainer_.args.output_dir, expected_bytes(), "a checkpoint");
+      check_free_space(trainer_.args.output_dir, expected_bytes(gradients), "a checkpoint");
       own = std::make_shared<CheckpointSave>(folder_of(newest_.step));
       mark_job(own->path());
     });

@@ -67,8 +67,10 @@ class Trainer::Impl::RunCheckpoints {
   static std::function<void(const std::string&)> lock_reporter(const Impl& trainer);
   void prepare_folder() const;
   std::uintmax_t bytes() const;
-  // Returns the number of bytes that the next checkpoint probably has.
-  std::uintmax_t expected_bytes() const;
+  // Returns the number of bytes that the next checkpoint probably has, with this number of bytes of
+  // gradients: those of the latest one, or bytes() if there is none.
+  std::uintmax_t expected_bytes(std::uintmax_t gradients) const;
+  std::uintmax_t gradient_bytes() const;
   void update_best_checkpoint() const;
   TrainingPosition position(const StepTotals& window, std::int64_t micro_batches);
   std::vector<TensorDict> generators() const;

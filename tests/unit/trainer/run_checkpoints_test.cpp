@@ -233,6 +233,30 @@ TEST_CASE("Trainer: the free space is checked before each checkpoint") {
   }
 }
 
+TEST_CASE("Trainer: the space for gradients is needed only inside an accumulation window") {
+  // The first checkpoint is saved in a window. Its gradients are larger than the free space.
+  struct Enlarger : TrainerCallback {
+    explicit Enlarger(const fs::path& folder) : folder(folder) {}
+    void on_save(const TrainerEvent& event, TrainerControl&) override {
+      saved.push_back(event.state.global_step);
+      const fs::path file = folder / "checkpoint-1" / "gradients_0.safetensors";
+      if (saved.size() > 1 || !fs::exists(file)) return;
+      fs::resize_file(file, fs::space(file).available + (std::uintmax_t{1} << 30));
+    }
+    fs::path folder;
+    std::vector<std::int64_t> saved;
+  };
+  const Folder folder;
+  TrainingArguments args = windows_of_three(folder.path);
+  args.save_strategy = SaveStrategy::steps;
+  args.async_save = false;
+  const auto enlarger = std::make_shared<Enlarger>(folder.path);
+  const ResumedRun run = run_with(args, {std::make_shared<WindowCallback>(3, false), enlarger});
+  REQUIRE(enlarger->saved.size() > 1);
+  CHECK(enlarger->saved.front() == 1);
+  CHECK_FALSE(contains(run.log, "was not saved"));
+}
+
 TEST_CASE("Trainer: checkpoints have what was registered on the Accelerator") {
   struct Counter {
     std::map<std::string, double> state() const { return {{"count", count}}; }
