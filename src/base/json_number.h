@@ -1,7 +1,7 @@
 // File: base/json_number.h (internal)
 // Reads whole numbers of JSON. nlohmann's get<std::int64_t>() converts a float beyond 64 bits,
-// which is undefined, and an unsigned number beyond 63 bits to a negative one. Also writes and reads
-// numbers that are not finite: JSON has no infinity and no NaN, so they are texts.
+// which is undefined, and an unsigned number beyond 63 bits to a negative one. Also writes and
+// reads numbers that are not finite: JSON has no infinity and no NaN, so they are texts.
 //
 //   const auto step = whole_number_in(object["step"]);   // nothing for 1e300, 1.5 and "1"
 //   const std::int64_t rows = whole_number_at(object, "rows");   // throws for them

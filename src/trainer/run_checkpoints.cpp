@@ -25,8 +25,8 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// Returns the sum of the sizes of all files below the folder, or 0 if it cannot be listed. Leaves out
-// the gradients of an open window, because the next checkpoint has others or none.
+// Returns the sum of the sizes of all files below the folder, or 0 if it cannot be listed. Leaves
+// out the gradients of an open window, because the next checkpoint has others or none.
 std::uintmax_t bytes_without_gradients(const fs::path& folder) {
   std::uintmax_t bytes = 0;
   std::error_code error;

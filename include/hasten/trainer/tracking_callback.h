@@ -12,8 +12,8 @@
 // the callback is destroyed, so an evaluation after training is in the same run. Only the main
 // process reports. A checkpoint has the positions of the trackers, from which a resumed run
 // continues. A run that begins again because it failed, or because its job was restarted before the
-// first checkpoint, continues from the positions that they had when it began. An exception that a tracker throws when it starts ends the run. Thread rule: the
-// same as for callbacks.
+// first checkpoint, continues from the positions that they had when it began. An exception that a
+// tracker throws when it starts ends the run. Thread rule: the same as for callbacks.
 #pragma once
 
 #include <cstdint>
