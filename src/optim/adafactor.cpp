@@ -78,8 +78,16 @@ at::Tensor Adafactor::learning_rate(const AdafactorOptions& options, const at::T
   return root_mean_square(parameter).clamp_min_(std::get<1>(options.eps())).mul_(lr);
 }
 
+void Adafactor::read(const AdafactorOptions& options, const Entries& entries) const {
+  for (std::size_t i = 0; i < entries.states.size(); ++i) {
+    const bool is_factored = entries.parameters[i].dim() >= 2;
+    entries.state(is_factored ? kRows : "exp_avg_sq", i);
+    if (is_factored) entries.state(kColumns, i);
+    if (options.beta1()) entries.state("exp_avg", i);
+  }
+}
+
 void Adafactor::update(const AdafactorOptions& options, const Entries& entries) {
-  // All states are checked before the first parameter changes.
   const std::size_t count = entries.states.size();
   std::vector<at::Tensor> all_squares(count), all_columns(count), momenta(count);
   for (std::size_t i = 0; i < count; ++i) {

@@ -19,6 +19,11 @@ void AdamaxOptions::visit(OptionVisitor& option) {
   option("eps", eps_);
 }
 
+void Adamax::read(const AdamaxOptions&, const Entries& entries) const {
+  entries.state("exp_avg");
+  entries.state("exp_inf");
+}
+
 void Adamax::update(const AdamaxOptions& options, const Entries& entries) {
   const auto [beta1, beta2] = options.betas();
   const std::vector<at::Tensor> gradients = entries.gradients_with(options.weight_decay());

@@ -33,6 +33,16 @@ at::Tensor AdamW8bit::step(LossClosure closure) {
   return loss;
 }
 
+void AdamW8bit::read(const AdamW8bitOptions& options, const Entries& entries) const {
+  ops::Moments moments;
+  for (std::size_t i = 0; i < entries.states.size(); ++i) {
+    const at::Tensor& parameter = entries.parameters[i];
+    const bool quantizes = is_quantized(parameter, options);
+    for (const char* const moment : {"exp_avg", "exp_avg_sq"})
+      add_moment(moments, name(), moment, parameter, *entries.states[i], quantizes);
+  }
+}
+
 void AdamW8bit::update(const AdamW8bitOptions& options, const Entries& entries) {
   const auto [beta1, beta2] = options.betas();
   const GradientScale& scale = scale_of_next_step();
@@ -51,7 +61,6 @@ void AdamW8bit::update(const AdamW8bitOptions& options, const Entries& entries) 
   std::vector<at::Tensor> parameters, gradients;
   std::vector<std::int64_t> steps;
   ops::Moments means, squares;
-  // All states are checked before the first parameter changes.
   const std::size_t count = entries.states.size();
   std::vector<ops::Moments> mean_of(count), square_of(count);
   for (std::size_t i = 0; i < count; ++i) {

@@ -49,6 +49,11 @@ double beta3_at(const AdEMAMixOptions& options, double step) {
 
 }  // namespace
 
+void AdEMAMix::read(const AdEMAMixOptions&, const Entries& entries) const {
+  entries.state("exp_avg_slow");
+  read_moments(entries);
+}
+
 void AdEMAMix::update(const AdEMAMixOptions& options, const Entries& entries) {
   const auto [beta1, beta2] = options.betas();
   const std::vector<at::Tensor>& gradients = entries.gradients;

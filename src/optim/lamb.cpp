@@ -35,6 +35,8 @@ at::Tensor trust_ratio(const at::Tensor& parameter, const at::Tensor& update, bo
 
 }  // namespace
 
+void Lamb::read(const LambOptions&, const Entries& entries) const { read_moments(entries); }
+
 void Lamb::update(const LambOptions& options, const Entries& entries) {
   const auto [beta1, beta2] = options.betas();
   const auto step = static_cast<double>(entries.synchronize_step_counts());

@@ -13,6 +13,8 @@ void LionOptions::check() const {
 
 void LionOptions::visit(OptionVisitor& option) { option("betas", betas_); }
 
+void Lion::read(const LionOptions&, const Entries& entries) const { entries.state("exp_avg"); }
+
 void Lion::update(const LionOptions& options, const Entries& entries) {
   const auto [beta1, beta2] = options.betas();
   const std::vector<at::Tensor> exp_avgs = entries.state("exp_avg");

@@ -23,6 +23,15 @@ void Lion8bit::check_parameter(const at::Tensor& parameter) const {
   check_moment_type(Lion8bitOptions::kName, parameter);
 }
 
+void Lion8bit::read(const Lion8bitOptions& options, const Entries& entries) const {
+  ops::Moments moments;
+  for (std::size_t i = 0; i < entries.states.size(); ++i) {
+    const at::Tensor& parameter = entries.parameters[i];
+    add_moment(moments, name(), "exp_avg", parameter, *entries.states[i],
+               is_quantized(parameter, options));
+  }
+}
+
 void Lion8bit::update(const Lion8bitOptions& options, const Entries& entries) {
   const auto [beta1, beta2] = options.betas();
   const ops::LionStep settings = {.learning_rate = options.lr(),
@@ -33,7 +42,6 @@ void Lion8bit::update(const Lion8bitOptions& options, const Entries& entries) {
   std::vector<MomentEntry> moment_entries;
   std::vector<at::Tensor> parameters, gradients;
   ops::Moments momenta;
-  // All states are checked before the first parameter changes.
   const std::size_t count = entries.states.size();
   std::vector<ops::Moments> momentum_of(count);
   for (std::size_t i = 0; i < count; ++i) {

@@ -24,8 +24,14 @@ struct Moments {
   std::vector<at::Tensor> exp_avgs, exp_avg_sqs;
 };
 
-// Moves the running means of the gradients and of their squares towards the new ones. If a state
-// lacks one of them, throws before anything changes.
+// Reads the states of update_moments() (StatefulOptimizer::read_states).
+template <class Entries>
+void read_moments(const Entries& entries) {
+  entries.state("exp_avg");
+  entries.state("exp_avg_sq");
+}
+
+// Moves the running means of the gradients and of their squares towards the new ones.
 template <class Entries>
 Moments update_moments(const Entries& entries, const std::vector<at::Tensor>& gradients,
                        double beta1, double beta2) {

@@ -29,6 +29,10 @@ void Muon::check_parameter(const at::Tensor& parameter) const {
   check_is_matrix(MuonOptions::kName, parameter);
 }
 
+void Muon::read(const MuonOptions&, const Entries& entries) const {
+  entries.state(kMomentumBuffer);
+}
+
 void Muon::update(const MuonOptions& options, const Entries& entries) {
   muon_step(options, entries);
 }

@@ -45,6 +45,14 @@ void MuonAdamW::check_step() const {
   }
 }
 
+void MuonAdamW::read(const MuonAdamWOptions& options, const Entries& entries) const {
+  if (options.use_muon()) {
+    entries.state(kMomentumBuffer);
+  } else {
+    read_moments(entries);
+  }
+}
+
 void MuonAdamW::update(const MuonAdamWOptions& options, const Entries& entries) {
   if (options.use_muon()) return muon_step(options.muon(), entries);
   const auto [beta1, beta2] = options.betas();

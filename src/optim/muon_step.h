@@ -50,9 +50,11 @@ inline double muon_rate(const MuonOptions& options, const at::Tensor& matrix) {
                              : std::sqrt(std::max(1.0, rows / columns)));
 }
 
+inline constexpr const char* kMomentumBuffer = "momentum_buffer";  // the state of muon_step()
+
 template <class Entries>
 void muon_step(const MuonOptions& options, const Entries& entries) {
-  const std::vector<at::Tensor> averages = entries.state("momentum_buffer");
+  const std::vector<at::Tensor> averages = entries.state(kMomentumBuffer);
   at::_foreach_lerp_(averages, entries.gradients, 1 - options.momentum());
   entries.decay(options);
   for (std::size_t i = 0; i < averages.size(); ++i) {

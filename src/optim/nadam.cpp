@@ -23,6 +23,8 @@ void NAdamOptions::visit(OptionVisitor& option) {
   option("decoupled_weight_decay", decoupled_weight_decay_);
 }
 
+void NAdam::read(const NAdamOptions&, const Entries& entries) const { read_moments(entries); }
+
 void NAdam::update(const NAdamOptions& options, const Entries& entries) {
   const auto [beta1, beta2] = options.betas();
   const double lr = options.lr();

@@ -35,6 +35,8 @@ std::optional<double> rectification(double beta2, double step) {
 
 }  // namespace
 
+void RAdam::read(const RAdamOptions&, const Entries& entries) const { read_moments(entries); }
+
 void RAdam::update(const RAdamOptions& options, const Entries& entries) {
   const auto [beta1, beta2] = options.betas();
   const std::vector<at::Tensor> gradients = decayed_gradients(options, entries);

@@ -118,6 +118,12 @@ void ScheduleFree<Options>::check_step() const {
 }
 
 template <class Options>
+void ScheduleFree<Options>::read(const Options&, const StatefulOptimizer::Entries& entries) const {
+  entries.state_from_parameters("z");
+  if constexpr (std::is_same_v<Options, ScheduleFreeAdamWOptions>) entries.state("exp_avg_sq");
+}
+
+template <class Options>
 void ScheduleFree<Options>::update(const Options& options,
                                    const StatefulOptimizer::Entries& entries) {
   const std::int64_t count = entries.synchronize_step_counts();

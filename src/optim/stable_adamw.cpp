@@ -22,6 +22,10 @@ void StableAdamWOptions::visit(OptionVisitor& option) {
   option("max_lr", max_lr_);
 }
 
+void StableAdamW::read(const StableAdamWOptions&, const Entries& entries) const {
+  read_moments(entries);
+}
+
 void StableAdamW::update(const StableAdamWOptions& options, const Entries& entries) {
   const auto [beta1, beta2] = options.betas();
   const auto step = static_cast<double>(entries.synchronize_step_counts());

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <typeinfo>
+#include <utility>
 
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
@@ -174,36 +175,58 @@ at::Tensor StatefulOptimizer::step(LossClosure closure) {
     check_group(group);
     check_gradients(group.params());
   }
-  TensorSet seen;  // a tied parameter may appear more than once, also in two groups
-  for (auto& group : param_groups()) {
-    const auto& options = static_cast<const ParamGroupOptions&>(group.options());
-    const Entries entries = entries_of(distinct(group.params(), seen), options);
-    if (entries.parameters.empty()) continue;
+  struct GroupStep {
+    const ParamGroupOptions* options;
+    Entries entries;
     std::vector<std::int64_t> counts;  // without this step
-    for (const ParamState* each : entries.states) counts.push_back(each->step - 1);
-    try {
-      update_group(options, entries);
-    } catch (...) {
-      // The step can be repeated: it is not counted, and a state that it made is made again.
+  };
+  std::vector<GroupStep> steps;
+  // A step that throws can be repeated: it is not counted, and a state that it made is made again.
+  const auto undo_from = [&](std::size_t first) {
+    for (std::size_t group = first; group < steps.size(); ++group) {
+      const auto& [options, entries, counts] = steps[group];
       for (std::size_t i = 0; i < counts.size(); ++i) {
         entries.states[i]->step = counts[i];
         if (entries.fresh[i]) state().erase(entries.parameters[i].unsafeGetTensorImpl());
       }
-      throw;
     }
+  };
+  TensorSet seen;  // a tied parameter may appear more than once, also in two groups
+  std::size_t stepped = 0;
+  try {
+    for (auto& group : param_groups()) {
+      Entries entries = entries_of(distinct(group.params(), seen));
+      if (entries.parameters.empty()) continue;
+      std::vector<std::int64_t> counts;
+      for (const ParamState* each : entries.states) counts.push_back(each->step - 1);
+      steps.push_back({.options = static_cast<const ParamGroupOptions*>(&group.options()),
+                       .entries = std::move(entries),
+                       .counts = std::move(counts)});
+      read_states(*steps.back().options, steps.back().entries);
+    }
+    for (; stepped < steps.size(); ++stepped) {
+      const ParamGroupOptions& options = *steps[stepped].options;
+      Entries& entries = steps[stepped].entries;
+      for (const at::Tensor& parameter : entries.parameters) {
+        const at::Tensor& gradient = parameter.grad();
+        entries.gradients.push_back(options.maximize() ? gradient.neg() : gradient);
+      }
+      update_group(options, entries);
+      entries.gradients.clear();  // frees negated ones
+    }
+  } catch (...) {
+    undo_from(stepped);
+    throw;
   }
   return loss;
 }
 
-StatefulOptimizer::Entries StatefulOptimizer::entries_of(const std::vector<at::Tensor>& parameters,
-                                                         const ParamGroupOptions& options) {
+StatefulOptimizer::Entries StatefulOptimizer::entries_of(
+    const std::vector<at::Tensor>& parameters) {
   Entries entries;
   entries.optimizer = this;
   for (const at::Tensor& parameter : parameters) {
-    const at::Tensor& gradient = parameter.grad();
-    if (!gradient.defined()) continue;
-    entries.parameters.push_back(parameter);
-    entries.gradients.push_back(options.maximize() ? gradient.neg() : gradient);
+    if (parameter.grad().defined()) entries.parameters.push_back(parameter);
   }
   // Counts the steps after everything that may throw.
   for (const at::Tensor& parameter : entries.parameters) {
@@ -247,7 +270,8 @@ std::vector<at::Tensor> StatefulOptimizer::Entries::state(const std::string& ten
 std::vector<at::Tensor> StatefulOptimizer::Entries::state_from_parameters(
     const std::string& tensor) const {
   for (std::size_t i = 0; i < states.size(); ++i) {
-    if (fresh[i]) states[i]->tensors[tensor] = parameters[i].detach().clone();
+    if (fresh[i] && !states[i]->tensors.contains(tensor))
+      states[i]->tensors[tensor] = parameters[i].detach().clone();
   }
   return state(tensor);
 }

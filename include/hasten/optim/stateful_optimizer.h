@@ -16,10 +16,11 @@
 // Throws ConfigError "optim.out-of-range" (an option), UsageError "optim.options-kind" (the options
 // of another optimizer), "optim.sparse-gradient", "optim.gradient-shape", DataError
 // "optim.incomplete-state" (a loaded state lacks a tensor) and "optim.group-count". A load that
-// throws changes nothing, and neither does a step that refuses options or gradients. The tensors of
-// a loaded state, however, are compared with the parameters only in the next step, group by group:
-// if one is missing there, the groups before have made their step. Thread rule: one thread at a
-// time.
+// throws changes nothing, and neither does a step that refuses options, gradients or states: they
+// are all checked, and the new states are allocated, before the first group makes its step. If the
+// memory for the step itself runs out in a group, the groups before it have made their step, that
+// group may have made a part of it, and those after it have not; only the steps of the former are
+// counted. Thread rule: one thread at a time.
 #pragma once
 
 #include <torch/optim/optimizer.h>
@@ -156,6 +157,10 @@ class HASTEN_API StatefulOptimizer : public torch::optim::Optimizer {
   StatefulOptimizer(const char* name, const std::vector<torch::optim::OptimizerParamGroup>& groups,
                     std::unique_ptr<ParamGroupOptions> defaults);
 
+  // Reads each tensor of the states that a step needs, with Entries::state(). A step calls it for
+  // all groups before the first update_group(), so that a loaded state without such a tensor is
+  // refused before anything changes. The entries have no gradients yet.
+  virtual void read_states(const ParamGroupOptions&, const Entries&) const {}
   // Makes one step. The step counts of the states already include it.
   virtual void update_group(const ParamGroupOptions& options, const Entries& entries) = 0;
   // Checks the optimizer before a step.
@@ -165,7 +170,7 @@ class HASTEN_API StatefulOptimizer : public torch::optim::Optimizer {
  private:
   void check_group(const torch::optim::OptimizerParamGroup& group) const;
   void check_gradients(const std::vector<at::Tensor>& parameters) const;
-  Entries entries_of(const std::vector<at::Tensor>& parameters, const ParamGroupOptions& options);
+  Entries entries_of(const std::vector<at::Tensor>& parameters);
 
   const char* name_;
 };
@@ -185,8 +190,13 @@ class TypedOptimizer : public StatefulOptimizer {
 
  protected:
   virtual void update(const Options& options, const Entries& entries) = 0;
+  // The same as read_states().
+  virtual void read(const Options&, const Entries&) const {}
 
  private:
+  void read_states(const ParamGroupOptions& options, const Entries& entries) const final {
+    read(static_cast<const Options&>(options), entries);
+  }
   void update_group(const ParamGroupOptions& options, const Entries& entries) final {
     update(static_cast<const Options&>(options), entries);
   }

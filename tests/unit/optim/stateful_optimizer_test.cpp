@@ -4,17 +4,27 @@
 #include <doctest/doctest.h>
 #include <torch/torch.h>
 
+#include <map>
+#include <memory>
 #include <sstream>
+#include <string>
+#include <vector>
 
 #include "checkpoint/optimizer_state.h"
 #include "hasten/base/error.h"
 #include "hasten/optim/detail/adafactor.h"
+#include "hasten/optim/detail/adamax.h"
 #include "hasten/optim/detail/adamw_8bit.h"
 #include "hasten/optim/detail/ademamix.h"
+#include "hasten/optim/detail/lamb.h"
 #include "hasten/optim/detail/lion.h"
+#include "hasten/optim/detail/lion_8bit.h"
 #include "hasten/optim/detail/muon.h"
+#include "hasten/optim/detail/muon_adamw.h"
 #include "hasten/optim/detail/nadam.h"
+#include "hasten/optim/detail/radam.h"
 #include "hasten/optim/detail/schedule_free.h"
+#include "hasten/optim/detail/stable_adamw.h"
 
 namespace stateful_optimizer_test {
 
@@ -128,6 +138,50 @@ TEST_CASE("optimizers: a step that refuses the state of a parameter changes noth
   free.train();
   plain_free.train();
   check(free, plain_free);
+}
+
+TEST_CASE("optimizers: a step that refuses a state of the last group changes no group") {
+  const at::Tensor first = parameter(at::ones({4, 3})), second = parameter(at::ones({4, 3}));
+  const std::vector<torch::optim::OptimizerParamGroup> groups = {
+      torch::optim::OptimizerParamGroup(std::vector<at::Tensor>{first}),
+      torch::optim::OptimizerParamGroup(std::vector<at::Tensor>{second})};
+  const auto check = [&](auto& optimizer) {
+    CAPTURE(optimizer.name());
+    optimizer.step();
+    const auto state_of = [&](const at::Tensor& each) -> ParamState& {
+      return static_cast<ParamState&>(*optimizer.state().at(each.unsafeGetTensorImpl()));
+    };
+    const at::Tensor before = first.detach().clone();
+    const std::map<std::string, at::Tensor> tensors = state_of(second).tensors;
+    CHECK_FALSE(tensors.empty());
+    for (const auto& [name, tensor] : tensors) {
+      CAPTURE(name);
+      state_of(second).tensors.erase(name);
+      CHECK(code_of_error([&] { optimizer.step(); }) == "optim.incomplete-state");
+      CHECK(first.equal(before));
+      CHECK(state_of(first).step == 1);
+      CHECK(state_of(second).step == 1);
+      state_of(second).tensors[name] = tensor;
+    }
+    optimizer.step();
+    CHECK(state_of(first).step == 2);
+  };
+  const auto check_new = [&](auto optimizer) { check(*optimizer); };
+  check_new(std::make_unique<Adafactor>(groups, AdafactorOptions().beta1(0.9)));
+  check_new(std::make_unique<Adamax>(groups));
+  check_new(std::make_unique<AdamW8bit>(groups, AdamW8bitOptions().min_8bit_size(1)));
+  check_new(std::make_unique<AdEMAMix>(groups));
+  check_new(std::make_unique<Lamb>(groups));
+  check_new(std::make_unique<Lion>(groups));
+  check_new(std::make_unique<Lion8bit>(groups));
+  check_new(std::make_unique<Muon>(groups));
+  check_new(std::make_unique<MuonAdamW>(groups));
+  check_new(std::make_unique<NAdam>(groups));
+  check_new(std::make_unique<RAdam>(groups));
+  check_new(std::make_unique<StableAdamW>(groups));
+  ScheduleFreeAdamW free(groups);
+  free.train();
+  check(free);
 }
 
 TEST_CASE("optimizers: a first step of a parameter that is refused is made again") {

@@ -52,6 +52,7 @@ class HASTEN_API Adafactor : public TypedOptimizer<AdafactorOptions> {
 
  protected:
   void update(const AdafactorOptions& options, const Entries& entries) override;
+  void read(const AdafactorOptions& options, const Entries& entries) const override;
 
  private:
   static at::Tensor learning_rate(const AdafactorOptions& options, const at::Tensor& parameter,

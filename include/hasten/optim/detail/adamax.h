@@ -38,6 +38,7 @@ class HASTEN_API Adamax : public TypedOptimizer<AdamaxOptions> {
 
  protected:
   void update(const AdamaxOptions& options, const Entries& entries) override;
+  void read(const AdamaxOptions& options, const Entries& entries) const override;
 };
 
 }  // namespace hasten

@@ -63,6 +63,7 @@ class HASTEN_API AdamW8bit : public TypedOptimizer<AdamW8bitOptions>,
 
  protected:
   void update(const AdamW8bitOptions& options, const Entries& entries) override;
+  void read(const AdamW8bitOptions& options, const Entries& entries) const override;
   void check_parameter(const at::Tensor& parameter) const override;
 };
 

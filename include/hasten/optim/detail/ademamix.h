@@ -45,6 +45,7 @@ class HASTEN_API AdEMAMix : public TypedOptimizer<AdEMAMixOptions> {
 
  protected:
   void update(const AdEMAMixOptions& options, const Entries& entries) override;
+  void read(const AdEMAMixOptions& options, const Entries& entries) const override;
 };
 
 }  // namespace hasten

@@ -44,6 +44,7 @@ class HASTEN_API Lamb : public TypedOptimizer<LambOptions> {
 
  protected:
   void update(const LambOptions& options, const Entries& entries) override;
+  void read(const LambOptions& options, const Entries& entries) const override;
 };
 
 }  // namespace hasten

@@ -38,6 +38,7 @@ class HASTEN_API Lion : public TypedOptimizer<LionOptions> {
 
  protected:
   void update(const LionOptions& options, const Entries& entries) override;
+  void read(const LionOptions& options, const Entries& entries) const override;
 };
 
 }  // namespace hasten

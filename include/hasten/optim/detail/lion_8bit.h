@@ -45,6 +45,7 @@ class HASTEN_API Lion8bit : public TypedOptimizer<Lion8bitOptions> {
 
  protected:
   void update(const Lion8bitOptions& options, const Entries& entries) override;
+  void read(const Lion8bitOptions& options, const Entries& entries) const override;
   void check_parameter(const at::Tensor& parameter) const override;
 };
 

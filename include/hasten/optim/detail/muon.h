@@ -49,6 +49,7 @@ class HASTEN_API Muon : public TypedOptimizer<MuonOptions> {
 
  protected:
   void update(const MuonOptions& options, const Entries& entries) override;
+  void read(const MuonOptions& options, const Entries& entries) const override;
   void check_parameter(const at::Tensor& parameter) const override;
 };
 

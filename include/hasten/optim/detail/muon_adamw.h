@@ -57,6 +57,7 @@ class HASTEN_API MuonAdamW : public TypedOptimizer<MuonAdamWOptions> {
  protected:
   void check_step() const override;
   void update(const MuonAdamWOptions& options, const Entries& entries) override;
+  void read(const MuonAdamWOptions& options, const Entries& entries) const override;
 };
 
 }  // namespace hasten

@@ -40,6 +40,7 @@ class HASTEN_API NAdam : public TypedOptimizer<NAdamOptions> {
 
  protected:
   void update(const NAdamOptions& options, const Entries& entries) override;
+  void read(const NAdamOptions& options, const Entries& entries) const override;
 };
 
 }  // namespace hasten

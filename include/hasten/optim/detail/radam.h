@@ -39,6 +39,7 @@ class HASTEN_API RAdam : public TypedOptimizer<RAdamOptions> {
 
  protected:
   void update(const RAdamOptions& options, const Entries& entries) override;
+  void read(const RAdamOptions& options, const Entries& entries) const override;
 };
 
 }  // namespace hasten

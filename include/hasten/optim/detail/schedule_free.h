@@ -93,6 +93,7 @@ class HASTEN_API ScheduleFree : public TypedOptimizer<Options>, public WeightAve
  protected:
   void check_step() const override;
   void update(const Options& options, const StatefulOptimizer::Entries& entries) override;
+  void read(const Options& options, const StatefulOptimizer::Entries& entries) const override;
 
  private:
   bool is_training_ = false;

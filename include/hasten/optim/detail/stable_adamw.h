@@ -42,6 +42,7 @@ class HASTEN_API StableAdamW : public TypedOptimizer<StableAdamWOptions> {
 
  protected:
   void update(const StableAdamWOptions& options, const Entries& entries) override;
+  void read(const StableAdamWOptions& options, const Entries& entries) const override;
 };
 
 }  // namespace hasten
