@@ -55,6 +55,13 @@ int open_file(const fs::path& path, int flags, mode_t mode) {
   return file;
 }
 
+bool path_exists(const fs::path& path) {
+  std::error_code error;
+  const bool exists = fs::exists(path, error);
+  if (error) throw_file_error("io.open", "cannot open", path, error.value());
+  return exists;
+}
+
 fs::path parent_folder(const fs::path& path) {
   const fs::path parent = path.parent_path();
   return parent.empty() ? fs::path(".") : parent;

@@ -25,6 +25,9 @@ std::string hint_for_file_error(int error);
 // Opens a file that child processes do not inherit. Tries again if a signal interrupts the call.
 // Returns -1 and sets errno if the file cannot be opened.
 int open_file(const std::filesystem::path& path, int flags, mode_t mode = 0);
+// True if something has this path. Throws IoError "io.open" if the system does not say so, for
+// example because a folder above it may not be entered: then the path may exist.
+HASTEN_INTERNAL_API bool path_exists(const std::filesystem::path& path);
 // Returns the folder that contains the path, or "." if the path is only a name.
 HASTEN_INTERNAL_API std::filesystem::path parent_folder(const std::filesystem::path& path);
 void remove_all_quietly(const std::filesystem::path& path) noexcept;

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/file_calls.h"
 #include "base/hexadecimal.h"
 #include "base/process_state.h"
 #include "base/sha256.h"
@@ -44,9 +45,8 @@ std::string id_in_machine_file(const fs::path& folder) {
 // Returns the text that identifies the save of a checkpoint, or an empty one if the folder has
 // none.
 std::string save_of(const fs::path& checkpoint) {
-  std::error_code error;
-  if (!fs::exists(checkpoint / kManifestFile, error)) return "";
-  if (!fs::exists(checkpoint / kMachineFile, error))
+  if (!path_exists(checkpoint / kManifestFile)) return "";
+  if (!path_exists(checkpoint / kMachineFile))
     return sha256_of_text(read_file(checkpoint / kManifestFile));
   return id_in_machine_file(checkpoint);
 }

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "base/file_calls.h"
 #include "base/file_checksum.h"
 #include "base/sha256.h"
 #include "checkpoint/tensor_records.h"
@@ -52,8 +53,7 @@ std::vector<std::string> file_names(const fs::path& folder) {
 // for its content, so every changed byte is detected.
 Json read_manifest(const fs::path& folder) {
   const fs::path path = folder / kManifestFile;
-  std::error_code error;
-  if (!fs::exists(path, error)) throw_bad_manifest(folder, "no such file");
+  if (!path_exists(path)) throw_bad_manifest(folder, "no such file");
   const std::string text = read_file(path);
   // A manifest has six levels. The limit bounds the recursion when it is written again. Sizes are
   // whole numbers; a number that does not fit into 64 bits would be parsed as a float.
@@ -99,13 +99,13 @@ struct FileRecord {
 
 // Throws unless the file is the one that the manifest describes.
 void verify_file(const fs::path& path, const FileRecord& expected) {
-  std::error_code error;
-  if (!fs::exists(path, error)) {
+  if (!path_exists(path)) {
     throw DataError("checkpoint.missing-file", {.what = path.string(),
                                                 .got = "no such file",
                                                 .expected = "a file of the checkpoint",
                                                 .hint = kUseAnotherHint});
   }
+  std::error_code error;
   const auto size = fs::file_size(path, error);
   const auto throw_damaged = [&](const std::string& part, std::string got, std::string wanted) {
     throw DataError("checkpoint.damaged",

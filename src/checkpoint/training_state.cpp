@@ -2,6 +2,7 @@
 
 #include <torch/torch.h>
 
+#include "base/file_calls.h"
 #include "checkpoint/optimizer_state.h"
 #include "checkpoint/random_state.h"
 #include "checkpoint/training_position.h"
@@ -51,7 +52,7 @@ bool load_training_state(const fs::path& folder, torch::optim::Optimizer& optimi
 }
 
 bool has_training_state(const fs::path& folder) {
-  return fs::exists(folder / "training_position.json");
+  return path_exists(folder / "training_position.json");
 }
 
 }  // namespace hasten

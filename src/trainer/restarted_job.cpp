@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "base/file_calls.h"
 #include "base/json_number.h"
 #include "base/strict_json.h"
 #include "checkpoint/job_lock.h"
@@ -37,8 +38,7 @@ struct JobMarker {
 };
 
 JobMarker read_marker(const fs::path& folder) {
-  std::error_code error;
-  if (!fs::is_regular_file(folder / kJobFile, error)) return {};
+  if (!path_exists(folder / kJobFile)) return {};
   const std::vector<std::string> lines = split(read_file(folder / kJobFile), '\n');
   return {.job = lines.front(), .damaged_before = {lines.begin() + 1, lines.end()}};
 }

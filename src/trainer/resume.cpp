@@ -4,6 +4,7 @@
 #include <system_error>
 #include <utility>
 
+#include "base/file_calls.h"
 #include "checkpoint/machine_checkpoints.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
@@ -66,7 +67,7 @@ std::string names_of(const std::vector<fs::path>& folders) {
 }
 
 void check_is_resumable(const fs::path& folder) {
-  if (has_training_state(folder) || fs::exists(folder / kManifestFile)) return;
+  if (has_training_state(folder) || path_exists(folder / kManifestFile)) return;
   throw_no_training_state(folder);
 }
 
@@ -221,16 +222,18 @@ void Trainer::Impl::Resume::restore_callbacks(const TrainerState& before) const 
                             ", which this run does not have: it begins anew if it is added later");
 }
 
-// The best checkpoint may have been moved together with the others.
+// The best checkpoint may have been moved together with the others. The folder that the state names
+// may belong to a user whose folders this one may not enter.
 void Trainer::Impl::Resume::find_best_checkpoint(TrainerState& state,
                                                  const fs::path& resumed) const {
   const fs::path best = state.best_model_checkpoint;
-  if (best.empty() || fs::is_directory(best)) return;
+  std::error_code unknown;
+  if (best.empty() || fs::is_directory(best, unknown)) return;
   const fs::path sibling = resumed.parent_path() / best.filename();
-  const bool moved = fs::is_directory(sibling);
+  const bool moved = fs::is_directory(sibling, unknown);
   state.best_model_checkpoint = moved ? sibling.string() : "";
   if (!moved)
-    trainer_.logger.warning("the best checkpoint so far no longer exists: " + best.string());
+    trainer_.logger.warning("the best checkpoint so far cannot be found: " + best.string());
 }
 
 void Trainer::Impl::Resume::report_changes(const CheckpointToResume& checkpoint) {

@@ -272,6 +272,24 @@ TEST_CASE("checkpoints: one whose file cannot be opened is not damaged") {
   CHECK(last_checkpoint(folder).filename() == "checkpoint-20");
 }
 
+TEST_CASE("checkpoints: one whose folder may not be entered is not damaged") {
+  const Checkpoints run({10, 20});
+  const fs::path& folder = run.folder.path();
+  fs::permissions(folder, fs::perms::all);
+  fs::permissions(folder / "checkpoint-20", fs::perms::none);
+  std::string code;
+  {
+    constexpr uid_t kNobody = 65534;
+    setfsuid(kNobody);  // as above
+    code = code_of([&] { recover_last_checkpoint(folder, [](const std::string&) {}); });
+    setfsuid(geteuid());
+  }
+  CHECK(code == "io.open");
+  CHECK(run.names() == FolderNames{"checkpoint-10", "checkpoint-20"});
+  fs::permissions(folder / "checkpoint-20", fs::perms::owner_all);
+  CHECK(last_checkpoint(folder).filename() == "checkpoint-20");
+}
+
 TEST_CASE("checkpoints: rotation orders by number, not by time, and ignores other prefixes") {
   const Checkpoints run({100, 20, 3});  // written in this order
   fs::create_directory(run.folder.path() / "checkpoint_1");

@@ -212,6 +212,22 @@ TEST_CASE("machine checkpoints: all processes throw if one machine cannot read i
   });
 }
 
+TEST_CASE("machine checkpoints: one whose manifest cannot be looked up is an error") {
+  const TemporaryDirectory all;
+  for (const std::string& machine : kMachines) {
+    write_checkpoint(all.path() / machine, 10, "first");
+    write_checkpoint(all.path() / machine, 20, "second");
+  }
+  // A link to itself, which root cannot follow either.
+  const fs::path manifest = all.path() / "b" / "checkpoint-20" / kManifestFile;
+  fs::remove(manifest);
+  fs::create_symlink(manifest, manifest);
+  on_two_machines(all.path(), [](MachineProcess& machine) {
+    const std::string error = machine.newest();
+    require(error.starts_with("io.open"), error);
+  });
+}
+
 TEST_CASE("machine checkpoints: a folder that two machines share is refused") {
   const TemporaryDirectory all;
   on_two_machines(all.path(), [&](MachineProcess& machine) {

@@ -84,6 +84,18 @@ TEST_CASE("resume: a limit of one keeps the best checkpoint beside the newest") 
   args.output_dir = elsewhere.path.string();
   args.max_steps = 12;
   CHECK(run(args, rows(20), 0, eval).best == (elsewhere.path / "checkpoint-2").string());
+
+  // The state may name a folder that cannot be looked into. A link to itself is one for root, too.
+  fs::create_directory_symlink(folder.path, folder.path);
+  const fs::path newest = elsewhere.path / "checkpoint-12";
+  std::string state = read_file(newest / "trainer_state.json");
+  const std::string found = (elsewhere.path / "checkpoint-2").string();
+  state.replace(state.find(found), found.size(), (folder.path / "checkpoint-2").string());
+  write_file_atomically(newest / "trainer_state.json", state);
+  write_manifest(newest);
+  args.max_steps = 14;
+  CHECK(run(args, rows(20), 0, eval).best == found);
+  fs::remove(folder.path);
 }
 
 TEST_CASE(
