@@ -5,11 +5,13 @@
 #include <algorithm>
 #include <cstdio>
 #include <exception>
+#include <filesystem>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "base/did_you_mean.h"
+#include "base/file_calls.h"
 #include "commands/diff_options.h"
 #include "commands/estimate_options.h"
 #include "commands/generate_options.h"
@@ -203,6 +205,10 @@ int run_command(const Command& command, int argc, char** argv) {
   } catch (const Error& error) {
     print(prefix + "[" + error.code() + "]: " + error.what() + "\n", stderr);
     return error.exit_code();
+  } catch (const std::filesystem::filesystem_error& error) {
+    const IoError same = io_error_of(error);
+    print(prefix + "[" + same.code() + "]: " + same.what() + "\n", stderr);
+    return same.exit_code();
   } catch (const std::exception& error) {
     print(prefix + ": " + error.what() + "\n", stderr);
     return 1;

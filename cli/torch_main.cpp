@@ -4,13 +4,14 @@
 #include <unistd.h>
 
 #include <cstdio>
-#include <string>
-
+#include <filesystem>
 #include <new>
+#include <string>
 
 #include <c10/util/Exception.h>
 #include "torch_commands.h"
 
+#include "base/file_calls.h"
 #include "hasten/base/error.h"
 #include "test_result.h"
 
@@ -58,6 +59,10 @@ int main(int argc, char** argv) {
   } catch (const hasten::Error& error) {
     print_error(command, error.code(), error.what());
     code = error.exit_code();
+  } catch (const std::filesystem::filesystem_error& error) {
+    const hasten::IoError same = hasten::io_error_of(error);
+    print_error(command, same.code(), same.what());
+    code = same.exit_code();
   } catch (const c10::Error& error) {
     print_error(command, "", error.what_without_backtrace());
     code = 1;

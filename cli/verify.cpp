@@ -6,6 +6,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "base/file_calls.h"
 #include "child.h"
 #include "commands/diff_options.h"
 #include "core_commands.h"
@@ -43,7 +44,7 @@ LastLink last_link(const fs::path& file) {
 // Throws if the run lacks a file or a checkpoint that a repetition needs.
 void check_run(const fs::path& run, std::int64_t from) {
   for (const fs::path& file : {run / kHashChainFile, run / kHashChainConfigFile}) {
-    if (fs::exists(file)) continue;
+    if (path_exists(file)) continue;
     throw DataError("checkpoint.no-chain", {.what = file.string(),
                                             .got = "no such file",
                                             .expected = "the output_dir of a run with a hash chain",
@@ -88,7 +89,7 @@ void repeat(const std::vector<std::string>& command, const fs::path& chain, std:
     if (const auto line = child.line(Clock::now() + kPoll)) {
       if (line->text.find(": error") != std::string::npos) error = line->text;
     }
-    if (!is_stopped && fs::exists(chain) && last_link(chain).step >= until) {
+    if (!is_stopped && path_exists(chain) && last_link(chain).step >= until) {
       child.send(SIGTERM);
       is_stopped = true;
     }

@@ -47,6 +47,13 @@ void throw_file_error(const char* code, const std::string& what, const fs::path&
                        .hint = hint_for_file_error(error)});
 }
 
+IoError io_error_of(const fs::filesystem_error& error) {
+  return {"io.file-system",
+          {.what = "cannot use " + error.path1().string(),
+           .got = error.code().message(),
+           .hint = hint_for_file_error(error.code().value())}};
+}
+
 int open_file(const fs::path& path, int flags, mode_t mode) {
   int file;
   do {

@@ -13,6 +13,7 @@
 #include <string>
 
 #include "base/internal_api.h"
+#include "hasten/base/error.h"
 
 namespace hasten {
 
@@ -22,6 +23,8 @@ std::string hint_for_file_error(int error);
 [[noreturn]] HASTEN_INTERNAL_API void throw_file_error(const char* code, const std::string& what,
                                                        const std::filesystem::path& path,
                                                        int error);
+// Returns an error of std::filesystem as an error of hasten, with the path and that hint.
+HASTEN_INTERNAL_API IoError io_error_of(const std::filesystem::filesystem_error& error);
 // Opens a file that child processes do not inherit. Tries again if a signal interrupts the call.
 // Returns -1 and sets errno if the file cannot be opened.
 int open_file(const std::filesystem::path& path, int flags, mode_t mode = 0);

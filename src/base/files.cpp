@@ -31,6 +31,18 @@ void sync_path(const fs::path& path, int flags) {
   }
 }
 
+// Writes all bytes and returns 0, or the errno of the call that fails. A call that writes only some
+// of them does not set errno, but the next one does.
+int error_of_writing(int file, std::string_view bytes) {
+  while (!bytes.empty()) {
+    const ssize_t written = ::write(file, bytes.data(), bytes.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written <= 0) return written < 0 ? errno : ENOSPC;
+    bytes.remove_prefix(static_cast<std::size_t>(written));
+  }
+  return 0;
+}
+
 // Creates the folder and the missing ones above it, and syncs the folders that have a new entry.
 void create_synced_directories(const fs::path& path, std::error_code& error) {
   std::vector<fs::path> missing;
@@ -119,6 +131,13 @@ void check_writable_directory(const fs::path& path) {
     throw IoError("io.not-a-directory", {.what = path.string() + " is not a folder",
                                          .hint = "pass the path of a folder, or move the file"});
   }
+  if (fs::is_symlink(path, error) && !fs::exists(path, error)) {
+    throw IoError("io.not-a-directory",
+                  {.what = path.string() + " is a symbolic link to nothing",
+                   .got = "the target " + fs::read_symlink(path, error).string(),
+                   .expected = "a folder",
+                   .hint = "create the target, or remove the link"});
+  }
   create_synced_directories(path, error);
   if (error) throw_file_error("io.not-writable", "cannot create the folder", path, error.value());
   // It is not enough to check permissions: the file system may be read-only, and root may write
@@ -126,12 +145,9 @@ void check_writable_directory(const fs::path& path) {
   const fs::path probe = path / str(".hasten", kTemporary, "0-", writer_tag());
   const Descriptor file(open_file(probe, O_WRONLY | O_CREAT, 0600));
   if (file.get() < 0) throw_file_error("io.not-writable", "cannot create files in", path, errno);
-  const std::string block(4096, '\0');
-  const ssize_t written = ::write(file.get(), block.data(), block.size());
-  const int reason = written < 0 ? errno : ENOSPC;  // a short write does not set errno
+  const int reason = error_of_writing(file.get(), std::string(4096, '\0'));
   ::unlink(probe.c_str());
-  if (written != static_cast<ssize_t>(block.size()))
-    throw_file_error("io.not-writable", "cannot write files in", path, reason);
+  if (reason != 0) throw_file_error("io.not-writable", "cannot write files in", path, reason);
 }
 
 void check_free_space(const fs::path& path, std::uintmax_t bytes, const std::string& purpose) {

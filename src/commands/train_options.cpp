@@ -6,6 +6,7 @@
 #include <filesystem>
 
 #include "base/did_you_mean.h"
+#include "base/file_calls.h"
 #include "commands/resolve.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
@@ -384,7 +385,7 @@ void check_files(const TrainOptions& options) {
   if (is_exported_model(options.model) && !fs::is_regular_file(options.model, ignored))
     throw IoError("io.not-found", {.what = "--model " + options.model + ": no such file"});
   if (std::find(builtin.begin(), builtin.end(), options.model) == builtin.end() &&
-      !fs::exists(model_folder(options.model), ignored)) {
+      !path_exists(model_folder(options.model))) {
     throw IoError("io.not-found",
                   {.what = "--model " + options.model + ": no such folder or file",
                    .hint = did_you_mean(
@@ -397,7 +398,7 @@ void check_files(const TrainOptions& options) {
                                                             {"lora_adapter", options.lora_adapter}};
   for (const std::string& library : options.library) files.emplace_back("library", library);
   for (const auto& [name, path] : files) {
-    if (path.empty() || path == kDummyData || fs::exists(path, ignored)) continue;
+    if (path.empty() || path == kDummyData || path_exists(path)) continue;
     throw IoError("io.not-found", {.what = "--" + name + " " + path + ": no such file"});
   }
 }

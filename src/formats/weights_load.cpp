@@ -2,6 +2,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "base/file_calls.h"
 #include "base/strict_json.h"
 #include "formats/safetensors_header.h"
 #include "formats/weights_index.h"
@@ -88,8 +89,7 @@ TensorDict load_index(const fs::path& index) {
   const std::string download = download_command(index.parent_path());
   for (const auto& [name, listed] : files) {
     const fs::path shard = index.parent_path() / name;
-    std::error_code ignored;
-    if (!fs::exists(shard, ignored)) {
+    if (!path_exists(shard)) {
       throw DataError(
           "weights.missing-file",
           {.what = shard.string() + ": the index lists this file, but it does not exist",
@@ -128,8 +128,8 @@ TensorDict load_weights(const fs::path& folder_or_file) {
   if (fs::is_directory(folder_or_file, ignored)) {
     const fs::path single = folder_or_file / "model.safetensors";
     const fs::path index = folder_or_file / "model.safetensors.index.json";
-    if (fs::exists(single, ignored)) return load_safetensors(single);
-    if (fs::exists(index, ignored)) return load_index(index);
+    if (path_exists(single)) return load_safetensors(single);
+    if (path_exists(index)) return load_index(index);
     throw DataError(
         "weights.missing-file",
         {.what = folder_or_file.string() +

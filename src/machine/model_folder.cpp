@@ -5,6 +5,7 @@
 #include <optional>
 #include <string_view>
 
+#include "base/file_calls.h"
 #include "hasten/base/error.h"
 #include "hasten/base/files.h"
 #include "hasten/base/text.h"
@@ -108,8 +109,7 @@ std::string recorded_commit(const fs::path& model, const std::string& revision) 
 }  // namespace
 
 std::string model_folder(const std::string& what, const config::Environment& environment) {
-  std::error_code error;
-  if (fs::exists(what, error)) return what;
+  if (path_exists(what)) return what;
   const std::optional<HubModel> model = parse_hub_model(what);
   if (!model) return what;
   const std::string cache = hub_cache(environment);

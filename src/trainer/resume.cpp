@@ -10,6 +10,7 @@
 #include "hasten/base/text.h"
 #include "hasten/checkpoint/checkpoint_folders.h"
 #include "hasten/checkpoint/manifest.h"
+#include "hasten/models/pretrained_model.h"
 #include "hasten/process/once.h"
 #include "trainer/restarted_job.h"
 #include "trainer/saved_model.h"
@@ -239,6 +240,10 @@ void Trainer::Impl::Resume::find_best_checkpoint(TrainerState& state,
 void Trainer::Impl::Resume::report_changes(const CheckpointToResume& checkpoint) {
   for (const std::string& change : changed_arguments(checkpoint, trainer_.args))
     trainer_.logger.warning(change);
+  if (const auto* const model = dynamic_cast<const PreTrainedModel*>(trainer_.model.get())) {
+    for (const std::string& change : changed_configuration(checkpoint, model->config_json()))
+      trainer_.logger.warning(change);
+  }
   if (!trainer_.accelerator.is_main_process()) return;
   report_changed_data(checkpoint);
   report_later_checkpoints();

@@ -6,6 +6,7 @@
 #include <array>
 #include <nlohmann/json.hpp>
 
+#include "base/file_calls.h"
 #include "base/strict_json.h"
 #include "checkpoint/random_state.h"
 #include "data/loader_checks.h"
@@ -59,6 +60,10 @@ constexpr std::array kArgumentsWithoutNumericalEffect = {"output_dir",
                                                          "ddp_bucket_cap_mb",
                                                          "ddp_timeout"};
 
+// These keys of a config.json say where the model is from and how its weights are stored.
+constexpr std::array kKeysWithoutNumericalEffect = {"_name_or_path", "transformers_version",
+                                                    "architectures", "dtype", "torch_dtype"};
+
 std::string format_value(const OrderedJson& value) {
   if (value.is_null()) return "unset";
   return value.is_string() ? value.get<std::string>() : value.dump();
@@ -73,8 +78,8 @@ std::string no_effect_note(const std::string& name) {
 }
 
 // Returns an empty object, which compares nothing, if the text is not a JSON object.
-OrderedJson parse_arguments(const std::optional<std::string>& arguments) {
-  OrderedJson json = parse_json_or_discard<OrderedJson>(arguments.value_or(""));
+OrderedJson parse_object(const std::optional<std::string>& text) {
+  OrderedJson json = parse_json_or_discard<OrderedJson>(text.value_or(""));
   return json.is_object() ? json : OrderedJson::object();
 }
 
@@ -97,7 +102,7 @@ bool allows_other_batch_size(const TrainingPosition& position, const TrainingArg
 void check_rows_per_step(const CheckpointToResume& checkpoint, const TrainingArguments& args,
                          std::int64_t processes) {
   const std::int64_t accumulated =
-      parse_arguments(checkpoint.arguments)
+      parse_object(checkpoint.arguments)
           .value("gradient_accumulation_steps", args.gradient_accumulation_steps);
   const std::int64_t before = checkpoint.state.train_batch_size * checkpoint.position.num_processes,
                      own = rows_of_rank(args, args.per_device_train_batch_size, processes),
@@ -143,7 +148,7 @@ void check_order_of_rows(const CheckpointToResume& checkpoint, const TrainingArg
   const LoaderState& loader = checkpoint.position.loader;
   if (loader.batch == 0 && loader.rows <= 0) return;
   const auto check_unchanged = [&](const char* name, const std::string& now) {
-    const std::string before = parse_arguments(checkpoint.arguments).value(name, now);
+    const std::string before = parse_object(checkpoint.arguments).value(name, now);
     if (before == now) return;
     throw ConfigError("trainer.data-changed",
                       {.what = what,
@@ -195,8 +200,11 @@ CheckpointToResume::CheckpointToResume(const std::filesystem::path& from)
     : folder(from),
       state(TrainerState::from_file(from / "trainer_state.json")),
       position(load_training_position(from)) {
-  const auto file = from / "training_args.json";
-  if (std::filesystem::exists(file)) arguments = read_file(file);
+  const auto text_of = [&](const char* name) {
+    return path_exists(from / name) ? std::optional(read_file(from / name)) : std::nullopt;
+  };
+  arguments = text_of("training_args.json");
+  configuration = text_of("config.json");
 }
 
 void check_resumable(const CheckpointToResume& checkpoint, const TrainingArguments& args,
@@ -246,7 +254,7 @@ void check_same_shards(const CheckpointToResume& checkpoint, const TrainingArgum
 
 std::vector<std::string> changed_arguments(const CheckpointToResume& checkpoint,
                                            const TrainingArguments& args) {
-  const OrderedJson before = parse_arguments(checkpoint.arguments),
+  const OrderedJson before = parse_object(checkpoint.arguments),
                     now = OrderedJson::parse(to_json(args));
   if (before.empty())
     return {
@@ -261,6 +269,26 @@ std::vector<std::string> changed_arguments(const CheckpointToResume& checkpoint,
     changes.push_back(str(name, " is ", format_value(value), " and was ",
                           format_value(before.at(name)), " when the checkpoint was made",
                           no_effect_note(name)));
+  }
+  return changes;
+}
+
+std::vector<std::string> changed_configuration(const CheckpointToResume& checkpoint,
+                                               const std::string& configuration) {
+  constexpr std::size_t kMaxShownCharacters = 100;  // a map of labels may have thousands of names
+  const OrderedJson before = parse_object(checkpoint.configuration),
+                    now = parse_object(configuration);
+  std::vector<std::string> changes;
+  for (const auto& [name, value] : now.items()) {
+    const bool compared =
+        std::find(kKeysWithoutNumericalEffect.begin(), kKeysWithoutNumericalEffect.end(), name) ==
+        kKeysWithoutNumericalEffect.end();
+    if (!compared || !before.contains(name) || before.at(name) == value) continue;
+    const std::string values =
+        str(" is ", format_value(value), " and was ", format_value(before.at(name)));
+    changes.push_back(str("the model's ", name,
+                          values.size() <= kMaxShownCharacters ? values : " has another value than",
+                          " when the checkpoint was made"));
   }
   return changes;
 }

@@ -23,7 +23,8 @@ struct CheckpointToResume {
   std::filesystem::path folder;
   TrainerState state;
   TrainingPosition position;
-  std::optional<std::string> arguments;  // training_args.json, if there is one
+  // The texts of training_args.json and config.json, if the folder has these files.
+  std::optional<std::string> arguments, configuration;
 };
 
 // Throws ConfigError "trainer.batch-size-changed", "trainer.accumulation-changed" or
@@ -47,6 +48,11 @@ void go_to_start_of_window(CheckpointToResume& checkpoint);
 // Returns a sentence for each changed argument that affects the numbers.
 std::vector<std::string> changed_arguments(const CheckpointToResume& checkpoint,
                                            const TrainingArguments& args);
+
+// Returns a sentence for each changed key of the model's config.json that affects the numbers.
+// `configuration` is the text of the model's own one.
+std::vector<std::string> changed_configuration(const CheckpointToResume& checkpoint,
+                                               const std::string& configuration);
 
 // Throws ConfigError "trainer.data-changed" unless a stream is read in the same number of shards as
 // before the checkpoint. Each process reads one shard; `shards` is 0 if no process reads a shard.

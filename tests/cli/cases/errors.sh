@@ -10,3 +10,7 @@ hasten train --config_file missing.yaml
 HASTEN_LERNING_RATE=1 hasten train --model bert-base --data dummy
 printf 'model: bert-base\ndata: dummy\nmax_step: 3\n' >train.yaml
 hasten train --config_file train.yaml
+ln -s loop loop
+hasten train --model loop/model --data dummy
+hasten train --model bert-base --data loop/rows.tsv
+hasten plot loop

@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "base/file_calls.h"
 #include "hasten/base/error.h"
 
 namespace base_files_test {
@@ -96,6 +97,29 @@ TEST_CASE("files: the error for a missing file names the path and the system's r
   CHECK(code_of([&] { read_file(scratch.path()); }) == "io.read");
   CHECK(code_of([&] { write_file_atomically(scratch.path() / "no-folder" / "x", "1"); }) ==
         "io.open");
+}
+
+TEST_CASE("files: a path that cannot be looked up is an error and not a missing file") {
+  const TemporaryDirectory scratch;
+  write_file_atomically(scratch.path() / "file", "1");
+  CHECK(path_exists(scratch.path() / "file"));
+  CHECK_FALSE(path_exists(scratch.path() / "other"));
+  CHECK_FALSE(path_exists(scratch.path() / "file" / "other"));
+  fs::create_symlink("loop", scratch.path() / "loop");
+  CHECK(code_of([&] { (void)path_exists(scratch.path() / "loop"); }) == "io.open");
+}
+
+TEST_CASE("files: an error of the standard library keeps its path and its reason") {
+  try {
+    (void)fs::file_size("/nowhere/file");
+    FAIL("expected an error");
+  } catch (const fs::filesystem_error& error) {
+    const IoError same = io_error_of(error);
+    CHECK(same.code() == "io.file-system");
+    CHECK(same.text().what == "cannot use /nowhere/file");
+    CHECK(same.text().got == "No such file or directory");
+    CHECK(same.hint() == "check the path; a folder above it may be missing");
+  }
 }
 
 TEST_CASE("files: an atomic file that is not committed leaves the old content") {
@@ -294,7 +318,7 @@ TEST_CASE("files: a folder is not writable if no bytes can be written to its fil
   CHECK(count_entries(scratch.path()) == 0);
 }
 
-TEST_CASE("files: a folder in which only part of a block can be written has no space left") {
+TEST_CASE("files: a folder that takes only part of a block is refused with the reason") {
   TemporaryDirectory scratch;
   rlimit before{};
   getrlimit(RLIMIT_FSIZE, &before);
@@ -309,7 +333,8 @@ TEST_CASE("files: a folder in which only part of a block can be written has no s
   }
   setrlimit(RLIMIT_FSIZE, &before);
   std::signal(SIGXFSZ, handler);
-  CHECK_MESSAGE(text.find("No space left on device") != std::string::npos, text);
+  CHECK_MESSAGE(text.find("File too large") != std::string::npos, text);
+  CHECK_MESSAGE(text.find("ulimit -f") != std::string::npos, text);
   CHECK(count_entries(scratch.path()) == 0);
 }
 
@@ -329,6 +354,10 @@ TEST_CASE("files: the check for a writable folder writes to it, and creates it i
   }
   CHECK_MESSAGE(text.find("a part of it is a file, not a folder") != std::string::npos, text);
   CHECK(code_of([&] { check_writable_directory("/proc/self"); }) == "io.not-writable");
+  fs::create_symlink("purged", scratch.path() / "link");
+  CHECK(code_of([&] { check_writable_directory(scratch.path() / "link"); }) ==
+        "io.not-a-directory");
+  CHECK_FALSE(fs::exists(scratch.path() / "purged"));
 }
 
 TEST_CASE("files: a temporary folder is new each time and is deleted with its object") {

@@ -86,6 +86,25 @@ TEST_CASE("resume: every other argument that changed is reported once") {
   CHECK(contains(run(args).log, "no training_args.json"));
 }
 
+TEST_CASE("resume: a model with another configuration is reported") {
+  const Folder folder;
+  const TrainingArguments args = ten_steps(folder.path);
+  run(args);
+  CHECK_FALSE(contains(run(resumed_at(args, 8)).log, "the model's"));
+  const std::string log = run(resumed_at(args, 8), rows(20), 0).log;
+  CHECK_MESSAGE(contains(log, "the model's hidden_dropout_prob is 0"), log);
+  CHECK_MESSAGE(contains(log, " and was 0.1 when the checkpoint was made"), log);
+
+  // A text that is too long for a line is not shown.
+  const fs::path config = folder.path / "checkpoint-8" / "config.json";
+  std::string text = read_file(config);
+  text.replace(text.find("\"bert\""), 6, '"' + std::string(200, 'x') + '"');
+  write_file_atomically(config, text);
+  write_manifest(config.parent_path());
+  CHECK(contains(run(resumed_at(args, 8)).log,
+                 "the model's model_type has another value than when the checkpoint was made"));
+}
+
 TEST_CASE("resume: other training data are refused or reported") {
   const Folder folder;
   TrainingArguments args = ten_steps(folder.path);
