@@ -265,9 +265,9 @@ void checkpoints(ArgumentDescriber& d) {
     "so "
     "where the copy fits in half of the free memory.");
   d("enable_jit_checkpoint", &TrainingArguments::enable_jit_checkpoint,
-    "Also save a checkpoint when a signal stops the run. `hasten train` stops on SIGTERM, SIGINT "
-    "and "
-    "SIGUSR1, and saves by default, unless save_strategy is no; a program needs StopOnSignal.");
+    "Also save a checkpoint when a signal stops the run. `hasten train` stops on SIGTERM, SIGINT, "
+    "SIGHUP and SIGUSR1, and saves by default, unless save_strategy is no; a program needs "
+    "StopOnSignal.");
   d("load_best_model_at_end", &TrainingArguments::load_best_model_at_end,
     "Load the weights of the best checkpoint at the end.");
   d("metric_for_best_model", &TrainingArguments::metric_for_best_model,

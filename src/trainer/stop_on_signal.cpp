@@ -34,9 +34,10 @@ std::int64_t milliseconds_now() {
   return std::max<std::int64_t>(1, std::int64_t{now.tv_sec} * 1000 + now.tv_nsec / 1000000);
 }
 
-// Schedulers repeat these signals until the process has ended.
+// Schedulers repeat these signals until the process has ended. If a terminal is closed, both the
+// shell and the kernel send SIGHUP.
 bool may_be_repeated(int signal) {
-  return signal == SIGTERM || signal == SIGUSR1 || signal == SIGUSR2;
+  return signal == SIGTERM || signal == SIGHUP || signal == SIGUSR1 || signal == SIGUSR2;
 }
 
 // The handler of the signals. It makes only calls that are safe in a handler.

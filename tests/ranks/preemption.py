@@ -87,7 +87,7 @@ def check_stopped(what, running, number):
 
 
 def one_process():
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1):
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1):
         running = Running(f"one{number}")
         running.await_steps()
         running.process.send_signal(number)
@@ -95,7 +95,7 @@ def one_process():
 
 
 def two_processes():
-    for number in (signal.SIGTERM, signal.SIGUSR1):
+    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1):
         running = Running(f"launcher{number}", ("launch", "-n", 2, "--max_restarts", 1, "--grace_period", LIMIT))
         running.await_steps()
         running.process.send_signal(number)

@@ -1,8 +1,8 @@
 // File: hasten/trainer/stop_on_signal.h
 // Stops a training run at the end of a step when a signal arrives: a preemption, a time limit,
-// Ctrl-C.
+// Ctrl-C, a terminal that is closed.
 //
-//   const auto stop = std::make_shared<StopOnSignal>();  // SIGTERM, SIGINT and SIGUSR1
+//   const auto stop = std::make_shared<StopOnSignal>();  // SIGTERM, SIGINT, SIGHUP and SIGUSR1
 //   trainer.add_callback(stop);
 //   const TrainOutput out = trainer.train();
 //   trainer.save_model();
@@ -22,7 +22,8 @@
 // evaluation of the run begins. Apart from that, the run ends like any other that a callback stops.
 // A later run with the same object stops before its first step.
 //
-// SIGTERM, SIGUSR1 and SIGUSR2 may be repeated, as schedulers do: they never end the process.
+// SIGTERM, SIGHUP, SIGUSR1 and SIGUSR2 may be repeated, as schedulers and terminals do: they never
+// end the process.
 // Another signal, such as SIGINT, that is repeated more than a second after the first acts as it
 // would without this object: by default it ends the process at once. A repetition within a second
 // counts as the same signal, because a terminal sends it to every process while the launcher
@@ -43,7 +44,7 @@ namespace hasten {
 
 class HASTEN_API StopOnSignal : public TrainerCallback {
  public:
-  explicit StopOnSignal(const std::vector<int>& signals = {SIGTERM, SIGINT, SIGUSR1});
+  explicit StopOnSignal(const std::vector<int>& signals = {SIGTERM, SIGINT, SIGHUP, SIGUSR1});
   StopOnSignal(const StopOnSignal&) = delete;
   StopOnSignal& operator=(const StopOnSignal&) = delete;
   ~StopOnSignal() override;

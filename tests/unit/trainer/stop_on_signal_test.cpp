@@ -91,7 +91,7 @@ template <class Body>
 int status_of_fork(const Body& body) {
   const pid_t child = fork();
   if (child == 0) {
-    for (const int number : {SIGTERM, SIGINT, SIGUSR1}) std::signal(number, SIG_DFL);
+    for (const int number : {SIGTERM, SIGINT, SIGHUP, SIGUSR1}) std::signal(number, SIG_DFL);
     body();
     _exit(0);
   }
@@ -103,7 +103,7 @@ int status_of_fork(const Body& body) {
 }  // namespace
 
 TEST_CASE("stop on signal: the run stops after the step in which the signal arrives") {
-  for (const int number : {SIGTERM, SIGINT, SIGUSR1}) {
+  for (const int number : {SIGTERM, SIGINT, SIGHUP, SIGUSR1}) {
     CAPTURE(number);
     const Folder folder;
     const SignalledRun run = run_with(Moment::step, number, twenty_steps(folder.path));
@@ -238,9 +238,9 @@ TEST_CASE("stop on signal: only SIGINT ends the process when it is repeated afte
   CHECK(WEXITSTATUS(at_once) == 7);
   const int later = status_of_fork([] {
     const StopOnSignal stop;
-    for (const int number : {SIGUSR1, SIGTERM, SIGINT}) std::raise(number);
+    for (const int number : {SIGUSR1, SIGTERM, SIGHUP, SIGINT}) std::raise(number);
     usleep(1100 * 1000);
-    for (const int number : {SIGUSR1, SIGTERM, SIGINT}) std::raise(number);
+    for (const int number : {SIGUSR1, SIGTERM, SIGHUP, SIGINT}) std::raise(number);
   });
   CHECK(WIFSIGNALED(later));
   CHECK(WTERMSIG(later) == SIGINT);
