@@ -12,6 +12,7 @@
 
 #include "base/did_you_mean.h"
 #include "base/file_calls.h"
+#include "base/standard_streams.h"
 #include "commands/diff_options.h"
 #include "commands/estimate_options.h"
 #include "commands/generate_options.h"
@@ -218,6 +219,7 @@ int run_command(const Command& command, int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  open_closed_streams();  // also for hasten-torch, which replaces this program
   const std::string argument = argc > 1 ? argv[1] : "";
   if (argument.empty()) {
     print(usage(), stderr);

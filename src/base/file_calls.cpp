@@ -1,6 +1,7 @@
 #include "base/file_calls.h"
 
 #include <fcntl.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <system_error>
@@ -59,7 +60,12 @@ int open_file(const fs::path& path, int flags, mode_t mode) {
   do {
     file = ::open(path.c_str(), flags | O_CLOEXEC, mode);
   } while (file < 0 && errno == EINTR);
-  return file;
+  if (file < 0 || file > STDERR_FILENO) return file;
+  const int above = ::fcntl(file, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+  const int error = errno;
+  ::close(file);
+  errno = error;
+  return above;
 }
 
 bool path_exists(const fs::path& path) {

@@ -26,8 +26,10 @@ std::string hint_for_file_error(int error);
 // Returns an error of std::filesystem as an error of hasten, with the path and that hint.
 HASTEN_INTERNAL_API IoError io_error_of(const std::filesystem::filesystem_error& error);
 // Opens a file that child processes do not inherit. Tries again if a signal interrupts the call.
-// Returns -1 and sets errno if the file cannot be opened.
-int open_file(const std::filesystem::path& path, int flags, mode_t mode = 0);
+// The file does not get the number of a standard stream, even if the program has closed the stream:
+// what the program prints would be written to the file. Returns -1 and sets errno if the file
+// cannot be opened.
+HASTEN_INTERNAL_API int open_file(const std::filesystem::path& path, int flags, mode_t mode = 0);
 // True if something has this path. Throws IoError "io.open" if the system does not say so, for
 // example because a folder above it may not be entered: then the path may exist.
 HASTEN_INTERNAL_API bool path_exists(const std::filesystem::path& path);

@@ -1,6 +1,5 @@
 #include "launch/console.h"
 
-#include <fcntl.h>
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <sys/stat.h>
@@ -46,13 +45,6 @@ const char* loss_duration(int error) {
 }
 
 }  // namespace
-
-void open_closed_streams() {
-  for (const int file : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
-    if (fcntl(file, F_GETFD) >= 0) continue;
-    [[maybe_unused]] const int lowest = open("/dev/null", O_RDWR);  // gets the number `file`
-  }
-}
 
 Console::Console() : event_(new_event()) {
   writers_[0] = std::make_unique<OutputWriter>(STDOUT_FILENO, event_.get());

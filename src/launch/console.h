@@ -36,9 +36,6 @@ enum class FinishPolicy {
   until_read,  // until a signal asks the launcher to end, as in any pipeline
 };
 
-// Opens /dev/null for each closed standard stream, so that no other file gets its number.
-void open_closed_streams();
-
 // The reaction of open_log() to a log file that cannot be opened.
 enum class LogErrorPolicy { throw_error, report };
 

@@ -5,6 +5,7 @@
 
 #include "base/file_limit.h"
 #include "base/process_state.h"
+#include "base/standard_streams.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
 #include "launch/attempt.h"

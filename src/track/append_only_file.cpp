@@ -13,6 +13,7 @@
 #include <system_error>
 
 #include "base/crc32.h"
+#include "base/file_calls.h"
 #include "hasten/base/error.h"
 #include "hasten/base/files.h"
 #include "hasten/base/log.h"
@@ -55,7 +56,7 @@ std::int64_t size_of(int file) {
 
 AppendOnlyFile::AppendOnlyFile(std::filesystem::path path) : path_(std::move(path)) {
   if (path_.has_parent_path()) make_directories(path_.parent_path());
-  file_ = Descriptor(::open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666));
+  file_ = Descriptor(open_file(path_, O_WRONLY | O_CREAT | O_APPEND, 0666));
   if (file_.get() < 0) {
     throw IoError("io.open", {.what = str("cannot open ", path_.string(), ": ",
                                           std::generic_category().message(errno)),
@@ -73,7 +74,7 @@ void AppendOnlyFile::append(std::string_view bytes) {
 }
 
 TrackerPosition AppendOnlyFile::position() const {
-  const Descriptor in(::open(path_.c_str(), O_RDONLY | O_CLOEXEC));
+  const Descriptor in(open_file(path_, O_RDONLY));
   const std::int64_t bytes = in.get() < 0 ? -1 : size_of(in.get());
   return bytes < 0 ? TrackerPosition{} : position_after(in.get(), bytes);
 }
@@ -90,7 +91,7 @@ bool AppendOnlyFile::go_back_to(const TrackerPosition& position) {
 
 bool AppendOnlyFile::moves_rest_after(const TrackerPosition& position) const {
   const auto found = position.find(kBytes);
-  const Descriptor in(::open(path_.c_str(), O_RDONLY | O_CLOEXEC));
+  const Descriptor in(open_file(path_, O_RDONLY));
   if (found == position.end() || in.get() < 0) return false;
   const std::int64_t size = size_of(in.get());
   // Without a byte before the position, nothing shows that this is the same file.
@@ -101,7 +102,7 @@ bool AppendOnlyFile::moves_rest_after(const TrackerPosition& position) const {
   const auto rest = read_range(in.get(), bytes, size);
   const std::filesystem::path abandoned =
       path_.parent_path() / ("abandoned-" + path_.filename().string());
-  const Descriptor out(::open(abandoned.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666));
+  const Descriptor out(open_file(abandoned, O_WRONLY | O_CREAT | O_APPEND, 0666));
   if (!rest || out.get() < 0 || !write_all(out.get(), *rest)) return false;
   return ::ftruncate(file_.get(), bytes) == 0;
 }

@@ -33,7 +33,7 @@ namespace fs = std::filesystem;
 // Writes the lines after the first `kept` bytes of the file, waits until the disk has them, and
 // returns the new size. Cuts off what a failed call has left behind these bytes.
 std::int64_t append_synced(const fs::path& file, std::int64_t kept, const std::string& lines) {
-  const Descriptor out(::open(file.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666));
+  const Descriptor out(open_file(file, O_WRONLY | O_CREAT | O_APPEND, 0666));
   struct stat status {};
   if (out.get() < 0 || ::fstat(out.get(), &status) != 0) throw_write_error(file, lines.size());
   const std::int64_t size = status.st_size;

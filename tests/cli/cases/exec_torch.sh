@@ -4,6 +4,14 @@ FAKE_TORCH_EXIT=6 hasten train --model bert-base --data dummy
 hasten train --model bert-base --data dummy --push_to_hub --warmup_ratio 0.1
 touch rows.csv && hasten train --model . --data rows.csv
 
+# A stream that is closed is /dev/null in hasten-torch. Otherwise a file of the run would get its number.
+mv "$folder/bin/hasten-torch" kept
+printf '#!/bin/sh\nreadlink /proc/$$/fd/0 /proc/$$/fd/1 /proc/$$/fd/2 >streams\n' >"$folder/bin/hasten-torch"
+chmod +x "$folder/bin/hasten-torch"
+hasten train --model bert-base --data dummy <&- >&- 2>&-
+cat streams
+mv kept "$folder/bin/hasten-torch"
+
 # An installation keeps hasten-torch in libexec.
 mkdir -p "$folder/libexec/hasten"
 mv "$folder/bin/hasten-torch" "$folder/libexec/hasten/"

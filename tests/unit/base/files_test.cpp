@@ -122,6 +122,28 @@ TEST_CASE("files: an error of the standard library keeps its path and its reason
   }
 }
 
+TEST_CASE("files: what a program prints to a closed stream does not get into its files") {
+  const TemporaryDirectory scratch;
+  const fs::path file = scratch.path() / "model";
+  const pid_t child = fork();
+  REQUIRE(child >= 0);
+  if (child == 0) {
+    for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) ::close(stream);
+    AtomicFile out(file);
+    int printed = 0;
+    for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
+      printed += ::write(stream, "step 1", 6) > 0 ? 1 : 0;
+    out.write("weights");
+    out.commit();
+    _exit(printed);
+  }
+  int status = 0;
+  REQUIRE(waitpid(child, &status, 0) == child);
+  CHECK(WIFEXITED(status));
+  CHECK(WEXITSTATUS(status) == 0);
+  CHECK(read_file(file) == "weights");
+}
+
 TEST_CASE("files: an atomic file that is not committed leaves the old content") {
   TemporaryDirectory scratch;
   write_file_atomically(scratch.path() / "x", "old");
