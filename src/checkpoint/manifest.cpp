@@ -192,7 +192,9 @@ void verify_checkpoint(const fs::path& folder) {
   const auto files = files_of(folder, manifest);
   for (const auto& [name, record] : files) verify_file(folder / name, record);
   for (const std::string& name : file_names(folder)) {
-    if (files.contains(name) || !ends_with(name, ".safetensors")) continue;
+    // Hidden files are not tensors of hasten. Other systems add such files to copied folders.
+    const bool is_hidden = fs::path(name).filename().native().starts_with('.');
+    if (files.contains(name) || is_hidden || !ends_with(name, ".safetensors")) continue;
     throw DataError("checkpoint.damaged", {.what = (folder / name).string(),
                                            .got = "a file that the manifest does not list",
                                            .expected = "only tensors of this checkpoint",

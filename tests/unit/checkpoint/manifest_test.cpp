@@ -96,6 +96,7 @@ TEST_CASE("manifest: an unchanged folder is accepted, also with additional files
   CHECK(verification_error(saved.path()).empty());
   overwrite(saved.path() / "notes.txt", "mine");
   overwrite(saved.path() / "optimizer.pt", "another program's");
+  overwrite(saved.path() / "._model.safetensors", "the attributes that a Mac keeps of a file");
   CHECK(verification_error(saved.path()).empty());
   overwrite(saved.path() / "model-2.safetensors", "");
   CHECK(verification_error(saved.path())
