@@ -239,7 +239,9 @@ bool is_copy_of_saved_module(const std::string& name) {
 
 // The values of A and B have a meaning only with their scale.
 void check_scale(const fs::path& file, const LoraOptions& own, const LoraOptions& in_file) {
-  const std::string hint = "call remove_lora first, so that the file sets the options";
+  const std::string hint =
+      "use the options of the file; a program can call remove_lora first, so that the file sets "
+      "them";
   if (own.alpha != in_file.alpha)
     throw_adapter_file(file, "key lora_alpha", str(in_file.alpha), str(own.alpha), hint);
   if (own.use_rslora != in_file.use_rslora) {
