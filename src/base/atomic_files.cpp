@@ -48,7 +48,9 @@ class StagedPaths {
     return *all;
   }
   static std::string key_of(const fs::path& path) {
-    return fs::absolute(path).lexically_normal().string();
+    std::error_code unknown;  // the working folder has been deleted
+    const fs::path absolute = fs::absolute(path, unknown);
+    return (unknown ? path : absolute).lexically_normal().string();
   }
 
   std::mutex mutex_;

@@ -62,7 +62,9 @@ std::vector<fs::path> folders_by_step(const fs::path& output_dir, StepOf step_of
 // Returns the name, or the name with `.2` and so on if it is taken.
 fs::path unused_name(const fs::path& wanted) {
   fs::path name = wanted;
-  for (int n = 2; fs::exists(name); ++n) name = wanted.string() + str('.', n);
+  std::error_code unknown;
+  for (int n = 2; fs::exists(fs::symlink_status(name, unknown)); ++n)
+    name = wanted.string() + str('.', n);
   return name;
 }
 

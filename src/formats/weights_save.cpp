@@ -3,6 +3,7 @@
 #include <optional>
 #include <set>
 
+#include "base/file_calls.h"
 #include "base/sync_tree.h"
 #include "formats/deferred_writes.h"
 #include "formats/memory_overlap.h"
@@ -113,15 +114,15 @@ namespace {
 // Returns whether readers of the folder's current model would find a different file under this
 // name. Shards are large and differ after each step, so they are not compared.
 bool file_changes(const fs::path& staged, const fs::path& folder, const std::string& name) {
-  if (!fs::exists(folder / name)) return false;
+  if (!path_exists(folder / name)) return false;
   return is_shard(name) || read_file(folder / name) != read_file(staged / name);
 }
 
 }  // namespace
 
 bool has_weights(const fs::path& folder) {
-  return fs::exists(folder / kSingleFileName) || fs::exists(folder / kIndexFileName) ||
-         fs::exists(folder / kAdapterFileName);
+  return path_exists(folder / kSingleFileName) || path_exists(folder / kIndexFileName) ||
+         path_exists(folder / kAdapterFileName);
 }
 
 void move_model_files(const fs::path& staged, const fs::path& folder) {

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "base/file_calls.h"
 #include "checkpoint/job_lock.h"
 #include "checkpoint/machine_checkpoints.h"
 #include "checkpoint/random_state.h"
@@ -81,7 +82,7 @@ fs::path update_best(SavedObjects& saved, const fs::path& all, const ProjectConf
                      const std::optional<double>& metric) {
   // The save of the best one has failed if its number is free or is used again now.
   if (saved.best &&
-      (saved.best->number > saved.iteration || !fs::exists(folder_of(all, *saved.best))))
+      (saved.best->number > saved.iteration || !path_exists(folder_of(all, *saved.best))))
     saved.best = saved.best_before;
   const auto before = saved.best ? std::optional(saved.best->metric) : std::nullopt;
   if (metric && is_better(*metric, before, project.greater_is_better)) {

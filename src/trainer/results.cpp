@@ -2,6 +2,7 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 
+#include "base/file_calls.h"
 #include "base/strict_json.h"
 #include "hasten/base/error.h"
 #include "hasten/base/files.h"
@@ -28,7 +29,7 @@ void write_metrics(const std::filesystem::path& folder, const std::string& split
   make_directories(folder);
   write_file_atomically(folder / (split + "_results.json"), metrics_json(metrics));
   Metrics all;
-  if (std::filesystem::exists(all_file)) {
+  if (path_exists(all_file)) {
     const auto before = read_json_or_discard(all_file);
     if (before.is_object()) {
       for (const auto& [key, value] : before.items()) {

@@ -242,7 +242,8 @@ void Trainer::Impl::RunCheckpoints::update_best_checkpoint() const {
   const auto best = state.best_global_step;
   if (!best) return;
   const fs::path folder = folder_of(*best);
-  if (*best == state.global_step || (*best == last_saved_ && fs::is_directory(folder)))
+  std::error_code unknown;
+  if (*best == state.global_step || (*best == last_saved_ && fs::is_directory(folder, unknown)))
     state.best_model_checkpoint = folder.string();
 }
 

@@ -128,6 +128,14 @@ TEST_CASE("checkpoints: abandoning the same step twice keeps both") {
         "second run");
 }
 
+TEST_CASE("checkpoints: abandoning one works beside a link that cannot be followed") {
+  const Checkpoints run({10, 20});
+  fs::create_symlink("abandoned-checkpoint-20", run.folder.path() / "abandoned-checkpoint-20");
+  abandon_checkpoints_after(run.folder.path(), 10);
+  CHECK(run.names() ==
+        FolderNames{"abandoned-checkpoint-20", "abandoned-checkpoint-20.2", "checkpoint-10"});
+}
+
 TEST_CASE("checkpoints: unfinished saves of a killed process are removed, other files are not") {
   const Checkpoints run({10});
   const pid_t child = fork();

@@ -201,6 +201,34 @@ TEST_CASE("Trainer: a checkpoint that cannot be written is reported, and trainin
   }
 }
 
+TEST_CASE("Trainer: a best checkpoint that cannot be looked up does not end the run") {
+  // Replaces the checkpoint of step 2, the best one, by a link to itself.
+  struct Replacer : TrainerCallback {
+    void on_save(const TrainerEvent& event, TrainerControl&) override {
+      const fs::path best = fs::path(event.args.output_dir) / "checkpoint-2";
+      if (event.state.global_step != 2) return;
+      fs::remove_all(best);
+      fs::create_directory_symlink(best, best);
+    }
+  };
+  const Folder folder;
+  TrainingArguments args = ten_steps(folder.path);
+  args.eval_strategy = IntervalStrategy::steps;
+  args.eval_steps = 2;
+  args.learning_rate = 0;  // no score is better than the first one
+  args.metric_for_best_model = "loss";
+  args.async_save = false;
+  const auto model = new_model(0);
+  Trainer trainer(model, args,
+                  {.train_dataset = TrainerDataset(rows(20)),
+                   .eval_dataset = TrainerDataset(rows(20)),
+                   .callbacks = {std::make_shared<Replacer>()},
+                   .log_sink = [](std::string_view) {}});
+  CHECK(trainer.train().global_step == 10);
+  CHECK(names_of_folders(checkpoints(folder.path)) ==
+        FolderNames{"checkpoint-4", "checkpoint-6", "checkpoint-8", "checkpoint-10"});
+}
+
 TEST_CASE("Trainer: the free space is checked before each checkpoint") {
   // Makes the first checkpoint larger than the free space, until step 5 ends.
   struct Enlarger : TrainerCallback {
