@@ -101,11 +101,8 @@ class OutputWriter::Queue {
 };
 
 OutputWriter::OutputWriter(int file, int event) : queue_(std::make_shared<Queue>(file, event)) {
-  thread_ = start_thread([queue = queue_] { queue->run(); });
-  if (!thread_.joinable())
-    throw IoError("launch.start", {.what = "starting the thread that writes the processes' output",
-                                   .got = std::strerror(EAGAIN),
-                                   .hint = "raise ulimit -u or the control group's pids.max"});
+  thread_ = start_required_thread("launch.start", "writes the processes' output",
+                                  [queue = queue_] { queue->run(); });
 }
 
 OutputWriter::~OutputWriter() { stop(); }

@@ -305,12 +305,8 @@ class JobServer::Loop {
 
 JobServer::JobServer(ServerOptions options) : loop_(std::make_unique<Loop>(std::move(options))) {
   port_ = loop_->port();
-  thread_ = start_thread([this] { loop_->run(); });
-  if (!thread_.joinable())
-    throw IoError("launch.start",
-                  {.what = "starting the thread that serves the job's keys and values",
-                   .got = std::strerror(EAGAIN),
-                   .hint = "raise ulimit -u or the control group's pids.max"});
+  thread_ = start_required_thread("launch.start", "serves the job's keys and values",
+                                  [this] { loop_->run(); });
 }
 
 JobServer::~JobServer() {

@@ -10,7 +10,7 @@
 #include <cstring>
 #include <utility>
 
-#include "base/signal_blocker.h"
+#include "base/start_thread.h"
 #include "hasten/base/error.h"
 
 namespace hasten {
@@ -45,8 +45,8 @@ void LinkLoop::start(std::vector<Link*> links) {
   for (Link* const link : links) {
     if (!watch(poll_.get(), EPOLL_CTL_ADD, link, link->descriptor(), false)) throw_poll_error();
   }
-  const SignalBlocker blocker;
-  thread_ = std::thread([this, links = std::move(links)] { run(links); });
+  thread_ = start_required_thread("io.thread", "reads the messages of the other ranks",
+                                  [this, links = std::move(links)] { run(links); });
   pthread_setname_np(thread_.native_handle(), "hasten-links");
 }
 

@@ -5,8 +5,8 @@
 //   LinkLoop loop;
 //   loop.start({&first, &second});
 //
-// Throws IoError "rendezvous.socket" if no more file descriptors are available. Thread rule: any
-// thread.
+// Throws IoError "rendezvous.socket" if no more file descriptors are available, and IoError
+// "io.thread" if the system lacks threads. Thread rule: any thread.
 #pragma once
 
 #include <sys/types.h>

@@ -17,7 +17,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/signal_blocker.h"
+#include "base/start_thread.h"
 #include "launch/exit_codes.h"
 #include "process/consensus/job_store.h"
 #include "process/watch/bounded_call.h"
@@ -220,15 +220,20 @@ class Watchdog::State {
 Watchdog::Watchdog(StorePointer store, std::shared_ptr<CallLog> calls, const RankOptions& options)
     : state_(std::make_shared<State>(std::move(calls), options)) {
   preload_backtrace();
-  const SignalBlocker blocker;
-  clock_thread_ = std::thread([state = state_] { state->watch(); });
+  clock_thread_ = start_thread([state = state_] { state->watch(); });
   exchange_thread_ =
-      std::thread([state = state_, store = std::move(store)] { state->exchange_reports(store); });
+      start_thread([state = state_, store = std::move(store)] { state->exchange_reports(store); });
+  if (clock_thread_.joinable() && exchange_thread_.joinable()) return;
+  end_threads();
+  throw_no_thread("io.thread", "watches for ranks that hang");
 }
 
-Watchdog::~Watchdog() {
+Watchdog::~Watchdog() { end_threads(); }
+
+void Watchdog::end_threads() {
   state_->stop();
-  clock_thread_.join();
+  if (clock_thread_.joinable()) clock_thread_.join();
+  if (!exchange_thread_.joinable()) return;
   if (state_->wait_for_exchange_end()) {
     exchange_thread_.join();
   } else {

@@ -30,7 +30,8 @@ namespace hasten {
 
 class Watchdog {
  public:
-  // Only this group may use `store`, which is cloned.
+  // Only this group may use `store`, which is cloned. Throws IoError "io.thread" if the system lacks
+  // threads.
   Watchdog(c10::intrusive_ptr<c10d::Store> store, std::shared_ptr<CallLog> calls,
            const RankOptions& options);
   Watchdog(const Watchdog&) = delete;
@@ -39,6 +40,8 @@ class Watchdog {
 
  private:
   class State;
+  void end_threads();
+
   std::shared_ptr<State> state_;  // shared with a thread that a store may block
   std::thread clock_thread_, exchange_thread_;
 };

@@ -14,6 +14,8 @@
 
 #include "hasten/base/error.h"
 #include "process/backend/link_loop.h"
+#include "unit/code_of.h"
+#include "unit/thread_shortage.h"
 
 namespace process_link_test {
 
@@ -314,6 +316,12 @@ TEST_CASE("link: a fork that ends does not affect its parent's connections") {
   pair->first.link->send(transfer_of(bytes, sender), 1);
   wait_until([&] { return receiver.received_count == 1; });
   CHECK((room == bytes));
+}
+
+TEST_CASE("link: a loop that gets no thread says so") {
+  LinkPair pair;
+  const ThreadShortage shortage;
+  CHECK(code_of([&] { pair.start(); }) == "io.thread");
 }
 
 TEST_CASE("link: cancelling a message halfway ends the connection") {
