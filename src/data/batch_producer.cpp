@@ -12,7 +12,7 @@
 #include <thread>
 #include <vector>
 
-#include "base/signal_blocker.h"
+#include "base/start_thread.h"
 
 namespace hasten::detail {
 namespace {
@@ -72,10 +72,13 @@ class WorkerProducer : public BatchProducer {
         begun_(first),
         end_(end),
         ring_(static_cast<std::size_t>(ahead)) {
-    const SignalBlocker blocker;
     for (std::int64_t i = 0; i < threads; ++i) {
-      threads_.emplace_back([this](std::stop_token stop) { work(stop); });
+      std::jthread thread =
+          start_thread<std::jthread>([this](std::stop_token stop) { work(stop); });
+      if (thread.joinable()) threads_.push_back(std::move(thread));
     }
+    // Fewer threads make the same batches.
+    if (threads_.empty()) throw_no_thread("io.thread", "makes the batches of a loader");
   }
 
   BatchResult next() override {

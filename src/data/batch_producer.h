@@ -35,7 +35,8 @@ using BatchMaker = std::function<BatchResult(std::int64_t number)>;
 
 // Returns a producer of the batches from `first` up to but not including `end`, or until `make`
 // returns the end. An error is followed by the end. With `threads` above 0, those threads call
-// `make`, for up to `ahead` batches in advance; otherwise next() calls it.
+// `make`, for up to `ahead` batches in advance; otherwise next() calls it. If the system lacks
+// threads, fewer threads make the batches; throws IoError "io.thread" if it has none.
 std::unique_ptr<BatchProducer> make_producer(BatchMaker make, std::int64_t first, std::int64_t end,
                                              std::int64_t threads, std::int64_t ahead);
 

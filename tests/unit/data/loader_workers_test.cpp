@@ -11,6 +11,8 @@
 
 #include "hasten/base/error.h"
 #include "hasten/data/loader.h"
+#include "unit/code_of.h"
+#include "unit/thread_shortage.h"
 
 namespace data_loader_workers_test {
 
@@ -232,6 +234,20 @@ TEST_CASE("loader workers: several loaders at once do not disturb one another") 
     }
   }
   CHECK(next == 64);
+}
+
+TEST_CASE("loader workers: if the system lacks threads, fewer of them make the same batches") {
+  auto loader = make_loader(SlowDataset{20}, {.batch_size = 2, .num_workers = 3}, Numbers{});
+  {
+    const ThreadShortage one_left(1);
+    std::int64_t next = 0;
+    for (const auto& batch : loader) {
+      for (const std::int64_t row : batch) CHECK(row == next++);
+    }
+    CHECK(next == 20);
+  }
+  const ThreadShortage none_left;
+  CHECK(code_of([&] { loader.begin(); }) == "io.thread");
 }
 
 TEST_CASE("loader workers: many short passes leave no thread and no batch behind") {
