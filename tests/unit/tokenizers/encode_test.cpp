@@ -5,6 +5,7 @@
 
 #include "hasten/base/error.h"
 #include "small_tokenizer.h"
+#include "unit/thread_shortage.h"
 
 namespace tokenizers_encode_test {
 
@@ -177,6 +178,14 @@ TEST_CASE("words are encoded one by one, and word_ids has the word of each token
   left.truncation_side = Side::left;
   CHECK(tokenizer().encode_words(words, left).input_ids == Ids{2, 4, 10, 11, 3});
   CHECK(tokenizer().encode_words(words, left).word_ids == Ids{-1, 5, 6, 6, -1});
+}
+
+TEST_CASE("a batch is encoded even if the system lacks threads") {
+  const std::vector<std::string> texts(9, "hello [MASK]");
+  const ThreadShortage one_left(1);
+  const auto rows = tokenizer().encode_batch(texts, {}, 4);
+  REQUIRE(rows.size() == texts.size());
+  for (const auto& row : rows) CHECK(row.input_ids == tokenizer().encode(texts[0]).input_ids);
 }
 
 TEST_CASE("one tokenizer serves many threads at once") {
