@@ -30,8 +30,8 @@ namespace hasten {
 
 class Watchdog {
  public:
-  // Only this group may use `store`, which is cloned. Throws IoError "io.thread" if the system lacks
-  // threads.
+  // Only this group may use `store`, which is cloned. Throws IoError "io.thread" if the system has
+  // no threads left.
   Watchdog(c10::intrusive_ptr<c10d::Store> store, std::shared_ptr<CallLog> calls,
            const RankOptions& options);
   Watchdog(const Watchdog&) = delete;
