@@ -102,7 +102,7 @@ class GraphsByShape {
   };
 
   GraphsByShape(std::unique_ptr<GraphRecorder> recorder, TrainedObjects objects)
-      : recorder_(std::move(recorder)), objects_(std::move(objects)) {}
+      : recorder_(std::move(recorder)), objects_(objects) {}
 
   std::size_t size() const { return graphs_.size(); }
   bool is_full() const { return size() == kMaxGraphs; }

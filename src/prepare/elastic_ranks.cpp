@@ -147,7 +147,7 @@ void ElasticRanks::begin_window(const Models& models) {
 
 void ElasticRanks::fix_seed() {
   if (seed_) return;
-  at::Generator generator = at::detail::getDefaultCPUGenerator();
+  const at::Generator& generator = at::detail::getDefaultCPUGenerator();
   const auto own = static_cast<std::int64_t>(generator.current_seed());
   seed_ = static_cast<std::uint64_t>(
       group_.broadcast(at::scalar_tensor(own, at::kLong)).item<std::int64_t>());

@@ -14,7 +14,8 @@ namespace fs = std::filesystem;
 void call_with(const std::vector<std::shared_ptr<CheckpointFunction>>& functions,
                const fs::path& folder) {
   // A function may register others, or remove itself while it runs.
-  const std::vector<std::shared_ptr<CheckpointFunction>> registered = functions;
+  const std::vector<std::shared_ptr<CheckpointFunction>> registered(functions.begin(),
+                                                                    functions.end());
   for (const auto& each : registered) {
     const CheckpointFunction function = *each;
     if (function) function(folder);

@@ -35,14 +35,14 @@ class DotGrid {
       : columns_(columns),
         across_(unicode ? 2 : 1),
         down_(unicode ? 4 : 1),
-        bits_(static_cast<std::size_t>(columns * rows)),
+        bits_(static_cast<std::size_t>(columns) * static_cast<std::size_t>(rows)),
         styles_(bits_.size(), TextStyle::plain) {}
 
   int width(int columns) const { return columns * across_; }
   int height(int rows) const { return rows * down_; }
 
   void set(int x, int y, TextStyle style) {
-    const auto cell = static_cast<std::size_t>(y / down_ * columns_ + x / across_);
+    const std::size_t cell = cell_at(y / down_, x / across_);
     // The order of the dots in the Unicode block of Braille patterns.
     static constexpr unsigned char kBits[2][4] = {{0x01, 0x02, 0x04, 0x40},
                                                   {0x08, 0x10, 0x20, 0x80}};
@@ -53,7 +53,7 @@ class DotGrid {
 
   void append_row(int row, ScreenLine& line) const {
     for (int column = 0; column < columns_; ++column) {
-      const auto cell = static_cast<std::size_t>(row * columns_ + column);
+      const std::size_t cell = cell_at(row, column);
       std::string text = " ";
       if (bits_[cell] != 0) {
         text = "*";
@@ -71,6 +71,11 @@ class DotGrid {
   }
 
  private:
+  std::size_t cell_at(int row, int column) const {
+    return static_cast<std::size_t>(row) * static_cast<std::size_t>(columns_) +
+           static_cast<std::size_t>(column);
+  }
+
   int columns_, across_, down_;
   std::vector<unsigned char> bits_;
   std::vector<TextStyle> styles_;
