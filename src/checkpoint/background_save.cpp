@@ -1,5 +1,7 @@
 #include "checkpoint/background_save.h"
 
+#include <unistd.h>
+
 #include <condition_variable>
 #include <mutex>
 #include <set>
@@ -17,6 +19,10 @@ struct BackgroundSave::Job {
   std::mutex mutex;
   std::condition_variable ended;
   bool is_done = false;
+  const pid_t process = getpid();
+
+  // False in a fork, which does not have the thread, and where the mutex may be locked for ever.
+  bool is_in_own_process() const { return getpid() == process; }
 
   void run() {
     try {
@@ -30,10 +36,12 @@ struct BackgroundSave::Job {
     ended.notify_all();
   }
   bool done() {
+    if (!is_in_own_process()) return true;
     const std::lock_guard lock(mutex);
     return is_done;
   }
   void wait_until_done() {
+    if (!is_in_own_process()) return;
     std::unique_lock lock(mutex);
     ended.wait(lock, [&] { return is_done; });
   }
@@ -84,7 +92,7 @@ bool BackgroundSave::has_finished() const { return job_ != nullptr && job_->done
 
 std::exception_ptr BackgroundSave::wait() {
   const std::shared_ptr<Job> job = std::exchange(job_, nullptr);
-  if (!job) return nullptr;
+  if (!job || !job->is_in_own_process()) return nullptr;  // jobs_in_flight() keeps it
   job->wait_until_done();
   if (job->thread.joinable()) job->thread.join();
   const std::lock_guard lock(jobs_in_flight().mutex);

@@ -7,9 +7,9 @@
 //   save.wait();                                  // before the next one starts
 //
 // The destructor waits for the save, and so does exit(). A save that has begun is therefore
-// completed unless the process is killed. Signals are blocked on the thread: the program's handlers
-// run on its other threads. Thread rule: call it on the training thread; the work runs on a
-// separate thread.
+// completed unless the process is killed. A fork of the process does not wait for it, because it
+// does not have the thread. Signals are blocked on the thread: the program's handlers run on its
+// other threads. Thread rule: call it on the training thread; the work runs on a separate thread.
 #pragma once
 
 #include <atomic>
