@@ -95,13 +95,14 @@ PredictionOutput Trainer::Impl::predict(const TrainerDataset& dataset, const std
   MemoryTracker::StageScope stage(memory, MemoryTracker::Stage::test);
   const EvaluationClock clock;
   PredictedRows rows(args.eval_accumulation_steps);
-  Evaluation::Handlers handlers{.use = [&](const EvalPrediction& batch) { rows.add(batch); }};
-  if (args.prediction_loss_only) {
-    handlers.use = [](const EvalPrediction&) {};
-  } else if (group().size() > 1) {
-    handlers.gather = [&](const EvalPrediction& batch) {
-      return std::vector{gather_predictions(accelerator, batch)};
-    };
+  Evaluation::Handlers handlers;
+  if (!args.prediction_loss_only) {
+    handlers.use = [&](const EvalPrediction& batch) { rows.add(batch); };
+    if (group().size() > 1) {
+      handlers.gather = [&](const EvalPrediction& batch) {
+        return std::vector{gather_predictions(accelerator, batch)};
+      };
+    }
   }
   const Evaluation::Totals totals =
       Evaluation(*this, dataset, ignored, Impl::no_signal).run(handlers).value();

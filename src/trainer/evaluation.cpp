@@ -1,13 +1,16 @@
 #include "trainer/evaluation.h"
 
+#include <algorithm>
 #include <exception>
 #include <string>
 #include <utility>
 
 #include "anatomy/step_mark.h"
+#include "formats/module_tensors.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
 #include "hasten/device/memory.h"
+#include "hasten/models/training_traits.h"
 #include "hasten/process/once.h"
 #include "trainer/agreement.h"
 
@@ -34,6 +37,25 @@ StepTotals sum_of(const std::vector<StepTotals>& totals) {
 Precision precision_of_evaluations(const TrainingArguments& args, Precision of_training) {
   if (args.bf16_full_eval) return Precision::bf16;
   return args.fp16_full_eval ? Precision::fp16 : of_training;
+}
+
+bool is_packed(const AnyBatch& batch) {
+  const TensorDict* const columns = batch.get_if<TensorDict>();
+  return columns != nullptr && columns->contains(kPackedRows);
+}
+
+// Throws if an output of packed rows has entries for tokens, which would be taken for rows.
+void check_entries_of_rows(EvalPrediction& outputs, const RealRows& real) {
+  const std::int64_t rows = std::max<std::int64_t>(real.count, 1);
+  for_each_output(outputs, [&](const at::Tensor& output) {
+    if (output.dim() == 0 || output.size(0) == rows) return;
+    throw ConfigError(
+        "trainer.padding-free",
+        {.what = "an output of a batch without padding",
+         .got = str("the shape ", shape_text(output.sizes()), " for ", rows, " rows"),
+         .expected = "an entry for each row, as has_outputs_of_tokens() of the model says",
+         .hint = "let has_outputs_of_tokens() return true, or leave out padding_free"});
+  });
 }
 
 // Puts a module into evaluation mode, and back.
@@ -64,7 +86,7 @@ Trainer::Impl::Evaluation::Evaluation(Impl& trainer, const TrainerDataset& datas
 Trainer::Impl::Evaluation::Handlers Trainer::Impl::Evaluation::metric_handlers() const {
   EvalMetric* const metric =
       trainer_.args.prediction_loss_only ? nullptr : trainer_.parts.compute_metrics.get();
-  if (metric == nullptr) return {.use = [](const EvalPrediction&) {}};
+  if (metric == nullptr) return {};
   Handlers handlers;
   handlers.begin = [metric] { metric->reset(); };
   handlers.prepare = [this](const EvalPrediction& batch) {
@@ -92,6 +114,7 @@ Trainer::Impl::Evaluation::Handlers Trainer::Impl::Evaluation::metric_handlers()
 
 std::optional<Trainer::Impl::Evaluation::Totals> Trainer::Impl::Evaluation::run(
     const Handlers& handlers) {
+  trainer_.check_padding_free();
   auto loader = prepared_loader();
   trainer_.use_evaluated_weights();
   const EvaluationMode mode(*trainer_.model);
@@ -138,13 +161,15 @@ bool Trainer::Impl::Evaluation::run_batch(const AnyBatch& batch, const BatchInfo
                                           const Handlers& handlers) {
   EvalPrediction own;
   attempt([&] {
-    own = evaluate(batch, info);
+    own = evaluate(batch, info, /*reads_outputs=*/static_cast<bool>(handlers.use));
     if (handlers.prepare) own = handlers.prepare(own);
   });
   if (handlers.gather && ends_after_batch()) return true;
   const auto all = handlers.gather ? handlers.gather(own) : std::vector<EvalPrediction>{own};
   attempt([&] {
-    for (const EvalPrediction& each : all) handlers.use(each);
+    if (handlers.use) {
+      for (const EvalPrediction& each : all) handlers.use(each);
+    }
     trainer_.notify_callbacks(&TrainerCallback::on_prediction_step);
   });
   return !handlers.gather && ends_after_batch();
@@ -164,20 +189,27 @@ void Trainer::Impl::Evaluation::explain_memory(const std::function<void()>& work
 }
 
 EvalPrediction Trainer::Impl::Evaluation::evaluate(const AnyBatch& host_batch,
-                                                   const BatchInfo& info) {
+                                                   const BatchInfo& info, bool reads_outputs) {
   const TrainingArguments& args = trainer_.args;
   RealRows real = real_rows(host_batch, info);
   AnyBatch batch = trainer_.to_device(
-      real.batch, rows_of_rank(args, args.per_device_eval_batch_size, trainer_.group().size()));
+      trainer_.evaluates_unpadded_batches(reads_outputs) ? trainer_.unpadded_batch(real.batch)
+                                                         : real.batch,
+      rows_of_rank(args, args.per_device_eval_batch_size, trainer_.group().size()));
   const AutocastGuard guard(precision_of_evaluations(args, trainer_.accelerator.mixed_precision()),
                             trainer_.accelerator.device().type());
   const ModelOutput out = trainer_.trainer.prediction_step(batch);
+  losses_.push_back(loss_of(out, real));
+  rows_ += static_cast<double>(real.count);
+  return reads_outputs ? real_outputs(out, real, batch) : EvalPrediction();
+}
+
+EvalPrediction Trainer::Impl::Evaluation::real_outputs(const ModelOutput& out, RealRows& real,
+                                                       AnyBatch& given) {
   EvalPrediction found = outputs_of(out, ignored_);
   // On a device with static shapes, the batch on the device is padded with rows.
-  AnyBatch& labelled = trainer_.traits().needs_static_shapes ? real.batch : batch;
-  trainer_.add_labels(labelled, found);
-  losses_.push_back(loss_of(out, real, trainer_.labels_of(labelled)));
-  rows_ += static_cast<double>(real.count);
+  trainer_.add_labels(trainer_.traits().needs_static_shapes ? real.batch : given, found);
+  if (is_packed(given) && !is_packed(real.batch)) check_entries_of_rows(found, real);
   for_each_output(found, [&](at::Tensor& output) {
     output = output.dim() == 0 ? output.expand({real.count})  // a number for the whole batch
                                : narrow_rows(trainer_.output_of(output, real.batch), real.count);
@@ -187,13 +219,15 @@ EvalPrediction Trainer::Impl::Evaluation::evaluate(const AnyBatch& host_batch,
   return found;
 }
 
-StepTotals Trainer::Impl::Evaluation::loss_of(const ModelOutput& out, RealRows& real,
-                                              const at::Tensor& labels) const {
+// The labels are those of the batch of the loader, because a packed batch has one row of labels if
+// each token has one.
+StepTotals Trainer::Impl::Evaluation::loss_of(const ModelOutput& out, RealRows& real) const {
   const at::Tensor mean = out.loss;  // some models compute it without labels
   if (!mean.defined()) return {};
   trainer_.check_loss_shape(mean);
   // The mean over no labels is NaN, for example in a batch of short texts without a masked token.
   if (real.count == 0 || trainer_.count_items(real) == 0) return {};
+  const at::Tensor labels = trainer_.labels_of(real.batch);
   const auto count =
       static_cast<double>(labels.defined() && labels.dim() > 0 ? labels.size(0) : real.count);
   return {.loss = mean.item<double>() * count, .items = count};

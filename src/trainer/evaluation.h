@@ -26,7 +26,7 @@ class Trainer::Impl::Evaluation {
   Evaluation(Impl& trainer, const TrainerDataset& dataset, const Trainer::IgnoreKeys& ignored,
              Signal signal);
 
-  // The work for each batch. All but `use` may be null.
+  // The work for each batch. All may be null. If `use` is null, only the loss is computed.
   struct Handlers {
     // Prepares the work of this process before the first batch.
     std::function<void()> begin;
@@ -54,9 +54,12 @@ class Trainer::Impl::Evaluation {
   bool ends_after_batch() { return agreement_->ends_after_batch(signal_()); }
   PreparedLoader<Loader<AnyBatch>> prepared_loader() const;
   // Returns the outputs and labels of the rows that count, and adds their loss to the totals.
-  EvalPrediction evaluate(const AnyBatch& host_batch, const BatchInfo& info);
+  // Returns nothing unless the outputs are read.
+  EvalPrediction evaluate(const AnyBatch& host_batch, const BatchInfo& info, bool reads_outputs);
+  // Returns the outputs and labels of the rows that count. `given` is the batch of the model.
+  EvalPrediction real_outputs(const ModelOutput& out, RealRows& real, AnyBatch& given);
   // Returns the sum of the losses of a batch, and their number.
-  StepTotals loss_of(const ModelOutput& out, RealRows& real, const at::Tensor& labels) const;
+  StepTotals loss_of(const ModelOutput& out, RealRows& real) const;
   // Runs work of this process that may fail.
   void attempt(const std::function<void()>& work);
   // Runs work, and throws an error with an explanation if memory runs out.

@@ -53,7 +53,7 @@ void Trainer::Impl::ModelSetup::set(torch::optim::Optimizer& optimizer) {
   if (args.neftune_noise_alpha.value_or(0) > 0) set_embedding_noise(*args.neftune_noise_alpha);
   if (args.activation_checkpointing) set_recomputation();
   check_offloading();
-  check_padding_free();
+  trainer_.check_padding_free();
   set_loss_only();
 }
 
@@ -129,28 +129,6 @@ void Trainer::Impl::ModelSetup::set_loss_only() {
                      .expected = "a language model of hasten, or one that overrides "
                                  "TrainingTraits::set_loss_only",
                      .hint = "leave out use_liger_kernel"});
-}
-
-void Trainer::Impl::ModelSetup::check_padding_free() const {
-  if (!trainer_.args.padding_free) return;
-  const auto refuse = [](const std::string& got, const std::string& expected) {
-    throw ConfigError("trainer.padding-free", {.what = "padding_free",
-                                               .got = got,
-                                               .expected = expected,
-                                               .hint = "leave out padding_free"});
-  };
-  if (trainer_.traits().needs_static_shapes)
-    refuse("a TPU, which compiles a program for each number of tokens", "the CPU or a GPU");
-  const TrainingTraits* const traits = trainer_.model_traits();
-  if (traits == nullptr || !traits->supports_packed_batches()) {
-    refuse(c10::demangle(typeid(*trainer_.model).name()) +
-               ", which does not take several texts in one row",
-           "a model of hasten for texts, or one that overrides "
-           "TrainingTraits::supports_packed_batches");
-  }
-  const std::type_info* const batches = trainer_.parts.train_dataset.batch_type();
-  if (batches != nullptr && *batches != typeid(TensorDict))
-    refuse("batches of the type " + c10::demangle(batches->name()), "batches of TensorDict");
 }
 
 void Trainer::Impl::ModelSetup::check_rate_of_averaging() const {

@@ -32,7 +32,6 @@ class Trainer::Impl::ModelSetup {
   void set_recomputation();
   void check_offloading() const;
   void set_loss_only();
-  void check_padding_free() const;
   void check_rate_of_averaging() const;
 
   Impl& trainer_;

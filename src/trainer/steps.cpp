@@ -100,7 +100,7 @@ void Trainer::log(Metrics logs) {
 Loader<AnyBatch> Trainer::get_train_dataloader() {
   const TrainingArguments& args = impl_->args;
   LoaderOptions options = impl_->loader_options(args.per_device_train_batch_size);
-  if (args.padding_free) options.pin_memory = false;  // training_batch() pins the packed rows
+  if (args.padding_free) options.pin_memory = false;  // unpadded_batch() pins the packed rows
   options.drop_last = args.dataloader_drop_last;
   if (impl_->parts.train_dataset.is_stream()) {
     check_order_of_stream(args);

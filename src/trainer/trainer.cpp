@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iostream>
+#include <typeinfo>
 
 #include "attach/attach.h"
 #include "data/padding.h"
@@ -367,9 +368,37 @@ void Trainer::Impl::check_loss_shape(const at::Tensor& loss) const {
   }
 }
 
+void Trainer::Impl::check_padding_free() const {
+  if (!args.padding_free) return;
+  const auto refuse = [](const std::string& got, const std::string& expected) {
+    throw ConfigError("trainer.padding-free", {.what = "padding_free",
+                                               .got = got,
+                                               .expected = expected,
+                                               .hint = "leave out padding_free"});
+  };
+  if (traits().needs_static_shapes)
+    refuse("a TPU, which compiles a program for each number of tokens", "the CPU or a GPU");
+  const TrainingTraits* const of_model = model_traits();
+  if (of_model == nullptr || !of_model->supports_packed_batches()) {
+    refuse(c10::demangle(typeid(*model).name()) + ", which does not take several texts in one row",
+           "a model of hasten for texts, or one that overrides "
+           "TrainingTraits::supports_packed_batches");
+  }
+  const std::type_info* const batches = parts.train_dataset.batch_type();
+  if (batches != nullptr && *batches != typeid(TensorDict))
+    refuse("batches of the type " + c10::demangle(batches->name()), "batches of TensorDict");
+}
+
+// compute_loss and classes that derive from Trainer may read outputs with an entry for each token
+// of the padded rows.
+bool Trainer::Impl::evaluates_unpadded_batches(bool reads_outputs) const {
+  if (!args.padding_free || parts.compute_loss || typeid(trainer) != typeid(Trainer)) return false;
+  return !reads_outputs || !model_traits()->has_outputs_of_tokens();
+}
+
 // The batch of the loader keeps its padding, because tokens and floating-point operations are
 // counted with it. A copy from pinned memory does not block the host.
-AnyBatch Trainer::Impl::training_batch(const AnyBatch& batch) const {
+AnyBatch Trainer::Impl::unpadded_batch(const AnyBatch& batch) const {
   const TensorDict* const columns = batch.get_if<TensorDict>();
   if (!args.padding_free || columns == nullptr) return batch;
   const TrainingTraits* const of_model = model_traits();

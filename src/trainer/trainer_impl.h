@@ -74,8 +74,12 @@ struct Trainer::Impl {
   // Throws UsageError "trainer.*" unless the loss is a number, and has gradients if it is trained.
   void check_loss(const at::Tensor& loss) const;
   void check_loss_shape(const at::Tensor& loss) const;
-  // Returns the batch for a training step: without padding if padding_free is set.
-  AnyBatch training_batch(const AnyBatch& batch) const;
+  // Throws ConfigError "trainer.padding-free" if padding_free is set and not possible.
+  void check_padding_free() const;
+  // Returns the batch for the model: without padding if padding_free is set.
+  AnyBatch unpadded_batch(const AnyBatch& batch) const;
+  // True if evaluations use unpadded_batch(). `reads_outputs` is false if they only use the loss.
+  bool evaluates_unpadded_batches(bool reads_outputs) const;
   // Moves a batch to the device; `rows` is the size of a full batch.
   AnyBatch to_device(const AnyBatch& batch, std::int64_t rows) const;
   LoaderOptions loader_options(std::int64_t batch_size) const;

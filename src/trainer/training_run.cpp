@@ -259,7 +259,7 @@ class Trainer::Run {
   // whether this is its last batch of the step. Without elastic ranks they are 0 and false.
   void run_micro_batch(RealRows real, std::int64_t virtual_rank, bool ends_rank) {
     if (run_.hashes) run_.hashes->add_rows(real.batch, virtual_rank);
-    AnyBatch batch = trainer_.to_device(trainer_.training_batch(real.batch), batch_rows());
+    AnyBatch batch = trainer_.to_device(trainer_.unpadded_batch(real.batch), batch_rows());
     current_ = &real;
     memory_.set_rows(std::max<std::int64_t>(1, real.count));
     if (evaluates_closure_) {
@@ -318,7 +318,7 @@ class Trainer::Run {
     trainer_.use_trained_weights();
     const RealRows some = first_rows(*current_, rows);
     for (std::int64_t i = 0; i < batches; ++i) {
-      AnyBatch batch = trainer_.to_device(trainer_.training_batch(some.batch), batch_rows());
+      AnyBatch batch = trainer_.to_device(trainer_.unpadded_batch(some.batch), batch_rows());
       const auto guard = trainer_.accelerator.accumulate(*trainer_.prepared);
       (void)trainer_.trainer.training_step(batch, static_cast<double>(rows));
     }

@@ -98,6 +98,7 @@ class HASTEN_API BertForSequenceClassification : public BertClassifier {
  public:
   explicit BertForSequenceClassification(BertConfig config);
   ModelOutput forward(const TensorDict& batch) override;
+  bool has_outputs_of_tokens() const override { return false; }
 };
 
 // Classifies tokens. logits [batch, length, num_labels]; labels [batch, length], -100 for a token

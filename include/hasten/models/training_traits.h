@@ -92,6 +92,10 @@ class HASTEN_API TrainingTraits {
   // True if forward() accepts batches of one row that consists of several texts, with their offsets
   // in `cu_seq_lens_q` (DataCollatorWithFlattening with return_flash_attn_kwargs).
   virtual bool supports_packed_batches() const { return false; }
+  // True if an output of forward() has an entry for each token. If it is false, each output has an
+  // entry for each row, also in a batch of packed rows, so that evaluations with padding_free leave
+  // out padding although something reads the outputs.
+  virtual bool has_outputs_of_tokens() const { return true; }
 
   // Sets whether parameters may get sparse gradients, which the optimizer must accept.
   virtual void set_sparse_gradients(bool) {}

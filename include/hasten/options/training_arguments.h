@@ -130,8 +130,9 @@ struct TrainingArguments {
   bool activation_checkpointing = false;                // Recompute layers in the backward pass.
   Kwargs activation_checkpointing_kwargs;  // Keys: docs/reference/training_arguments.md.
   bool activation_offloading = false;      // TRL's: activations in host memory; not on the CPU.
-  // hasten's own: training batches have no padding on any device (hasten/models/pack_rows.h). On
-  // the CPU, hasten's models leave out padding without this.
+  // hasten's own: batches have no padding on any device (hasten/models/pack_rows.h), in evaluations
+  // unless something reads outputs of tokens. On the CPU, hasten's models leave out padding without
+  // this.
   bool padding_free = false;
   // hasten's own: start all kernels of a step with one call (a CUDA graph). Unset: true where this
   // changes nothing but the time (docs/gpu.md).

@@ -303,8 +303,9 @@ void check_padding_free(const Config& config, bool has_token_labels, double smoo
   const FreeRun padded = run_of<Model>(config, has_token_labels, smoothing, false),
                 packed = run_of<Model>(config, has_token_labels, smoothing, true);
   CHECK_FALSE(padded.trained_packed);
+  CHECK_FALSE(padded.evaluated_packed);
   CHECK(packed.trained_packed);
-  CHECK_FALSE(packed.evaluated_packed);
+  CHECK(packed.evaluated_packed);         // no metric reads the logits
   CHECK(packed.tokens == padded.tokens);  // with the padding, as without padding_free
   REQUIRE(packed.losses.size() == 3);
   for (std::size_t step = 0; step < 3; ++step)
@@ -328,6 +329,101 @@ TEST_CASE("padding_free: a run has the losses of a run with padding") {
     check_padding_free<GPT2LMHeadModel>(gpt2, true, smoothing);
 }
 
+namespace {
+
+struct FreeEvaluation {
+  at::Tensor predictions, label_ids;
+  Metrics predicted, evaluated;
+  bool is_packed = false;
+};
+
+// Evaluates the rows in batches of 5. The metric is the mean of all outputs, also of those for
+// padding.
+template <class TrainerClass = Trainer, class Model>
+FreeEvaluation evaluation_of(const std::shared_ptr<PackingRecorder<Model>>& model,
+                             const ColumnDataset& data, bool padding_free, bool loss_only = false) {
+  const Folder folder;
+  TrainingArguments args = short_run(folder.path);
+  args.per_device_eval_batch_size = 5;
+  args.padding_free = padding_free;
+  args.prediction_loss_only = loss_only;
+  const auto metric = metric_from_function([](const EvalPrediction& all) -> Metrics {
+    return {{"mean", all.predictions.mean().item<double>()},
+            {"rows", static_cast<double>(all.label_ids.size(0))}};
+  });
+  TrainerClass trainer(std::shared_ptr<PreTrainedModel>(model), args,
+                       {.compute_metrics = metric, .log_sink = [](std::string_view) {}});
+  PredictionOutput out = trainer.predict(TrainerDataset(data));
+  return {.predictions = out.predictions,
+          .label_ids = out.label_ids,
+          .predicted = out.metrics,
+          .evaluated = trainer.evaluate(TrainerDataset(data)),
+          .is_packed = model->evaluated_packed};
+}
+
+template <class Model>
+std::shared_ptr<PackingRecorder<Model>> new_recorder() {
+  torch::manual_seed(7);
+  const auto model = std::make_shared<PackingRecorder<Model>>(tiny(/*dropout=*/0));
+  model->initialize();
+  return model;
+}
+
+}  // namespace
+
+TEST_CASE("padding_free: evaluations of texts have no padding and the results with padding") {
+  struct Derived : Trainer {
+    using Trainer::Trainer;
+  };
+  const auto model = new_recorder<BertForSequenceClassification>();
+  const ColumnDataset data = rows_with_padding(false);
+  const FreeEvaluation padded = evaluation_of(model, data, false),
+                       packed = evaluation_of(model, data, true);
+  CHECK_FALSE(padded.is_packed);
+  CHECK(packed.is_packed);
+  CHECK(packed.predictions.sizes() == at::IntArrayRef({12, 2}));
+  CHECK(at::allclose(packed.predictions, padded.predictions, 1e-5, 1e-6));
+  CHECK(at::equal(packed.label_ids, padded.label_ids));
+  for (const char* const name : {"test_loss", "test_mean", "test_rows"})
+    CHECK(packed.predicted.at(name) == doctest::Approx(padded.predicted.at(name)).epsilon(1e-4));
+  for (const char* const name : {"eval_loss", "eval_mean", "eval_rows"})
+    CHECK(packed.evaluated.at(name) == doctest::Approx(padded.evaluated.at(name)).epsilon(1e-4));
+  // A derived class may read the batches and outputs of its steps.
+  CHECK_FALSE(evaluation_of<Derived>(model, data, true).is_packed);
+}
+
+TEST_CASE("padding_free: evaluations that read outputs of tokens keep the padding") {
+  const auto model = new_recorder<BertForTokenClassification>();
+  TensorDict columns = rows_with_padding(true).columns();
+  columns["labels"] = columns.at("labels").clamp_max(1);  // there are two classes
+  const ColumnDataset data(columns);
+  const FreeEvaluation padded = evaluation_of(model, data, false),
+                       kept = evaluation_of(model, data, true);
+  CHECK_FALSE(kept.is_packed);
+  CHECK(at::equal(kept.predictions, padded.predictions));
+  CHECK(kept.predicted.at("test_loss") == padded.predicted.at("test_loss"));
+  CHECK(kept.evaluated.at("eval_loss") == padded.evaluated.at("eval_loss"));
+  const FreeEvaluation loss = evaluation_of(model, data, true, /*loss_only=*/true);
+  CHECK(loss.is_packed);
+  CHECK_FALSE(loss.predictions.defined());
+  for (const auto& [with_loss, of_padded] :
+       {std::pair(loss.predicted.at("test_loss"), padded.predicted.at("test_loss")),
+        std::pair(loss.evaluated.at("eval_loss"), padded.evaluated.at("eval_loss"))})
+    CHECK(with_loss == doctest::Approx(of_padded).epsilon(1e-4));
+}
+
+TEST_CASE("padding_free: outputs of tokens of a model that denies them are an error") {
+  struct Mistaken : BertForTokenClassification {
+    using BertForTokenClassification::BertForTokenClassification;
+    bool has_outputs_of_tokens() const override { return false; }
+  };
+  const auto model = new_recorder<Mistaken>();
+  TensorDict columns = rows_with_padding(true).columns();
+  columns["labels"] = columns.at("labels").clamp_max(1);
+  CHECK(code_of([&] { evaluation_of(model, ColumnDataset(columns), true); }) ==
+        "trainer.padding-free");
+}
+
 TEST_CASE("padding_free: a run that cannot pack rows is refused before its first step") {
   const auto refused = [](auto model, TrainerParts parts) {
     const Folder folder;
@@ -336,7 +432,9 @@ TEST_CASE("padding_free: a run that cannot pack rows is refused before its first
     args.max_steps = 1;
     parts.log_sink = [](std::string_view) {};
     Trainer trainer(std::move(model), args, std::move(parts));
-    return code_of([&] { trainer.train(); }) == "trainer.padding-free";
+    return code_of([&] { trainer.train(); }) == "trainer.padding-free" &&
+           code_of([&] { trainer.evaluate(TrainerDataset(rows_with_padding(false))); }) ==
+               "trainer.padding-free";
   };
   const TrainerDataset data(rows_with_padding(false));
   GPT2Config config{.vocab_size = 60, .n_positions = 16, .n_embd = 16, .n_layer = 1, .n_head = 2};
