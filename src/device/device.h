@@ -184,6 +184,9 @@ class Device {
   // to TF32, which has 10 bits after the point. Returns false if the device has no TF32.
   virtual bool set_tf32(int /*index*/, bool /*is_on*/) const { return false; }
 
+  // Returns the name that the vendor's driver gives the device, such as "NVIDIA H200". "" if it is
+  // not known.
+  virtual std::string driver_name(int /*index*/) const { return ""; }
   virtual MemoryFigures memory(int) const { return {}; }
   // Returns whether LibTorch's profiler records the kernels of the device and the calls of its
   // runtime.

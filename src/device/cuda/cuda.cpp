@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <map>
+#include <mutex>
 
 #include "device/collective_backend.h"
 #include "device/cuda/cuda_driver.h"
@@ -15,6 +16,7 @@
 #include "device/cuda/simulated_gpu.h"
 #include "device/known_devices.h"
 #include "hasten/base/error.h"
+#include "hasten/base/log.h"
 #include "hasten/base/text.h"
 
 namespace hasten {
@@ -33,13 +35,24 @@ at::Device gpu(std::int64_t index) {
   return at::Device(at::kCUDA, static_cast<at::DeviceIndex>(index));
 }
 
-// Asks NVML once for each GPU, because attention asks for each call.
+void report_unknown_capability() {
+  static std::once_flag once;
+  std::call_once(once, [] {
+    log_line(
+        "hasten: neither CUDA's driver nor NVML (libnvidia-ml.so.1) knows the compute capability "
+        "of the GPU, so attention pads packed rows, which takes more time");
+  });
+}
+
+// Keeps the capability of each GPU once it is known, because attention asks for each call. Returns
+// 0 if it is not known.
 int known_capability(int index) {
   if (is_gpu_simulated()) return compute_capability(index);
   thread_local std::map<int, int> known;
-  const auto [found, is_new] = known.try_emplace(index, 0);
-  if (is_new) found->second = compute_capability(index);
-  return found->second;
+  int& capability = known[index];
+  if (capability == 0) capability = compute_capability(index);
+  if (capability == 0) report_unknown_capability();
+  return capability;
 }
 
 class Cuda final : public Device {
@@ -98,6 +111,10 @@ class Cuda final : public Device {
     for (const auto operation : {at::Float32Op::MATMUL, at::Float32Op::CONV, at::Float32Op::RNN})
       at::globalContext().setFloat32Precision(at::Float32Backend::CUDA, operation, precision);
     return true;
+  }
+
+  std::string driver_name(int index) const override {
+    return is_gpu_simulated() ? "" : name_of_gpu(std::max(index, 0)).value_or("");
   }
 
   MemoryFigures memory(int index) const override {

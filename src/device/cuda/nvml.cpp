@@ -117,6 +117,7 @@ std::unique_ptr<GraphRecorder> simulated_graph_recorder() {
 
 int compute_capability(int index) {
   if (simulated_gpu().used) return simulated_gpu().compute_capability;
+  if (const auto known = compute_capability_of_gpu(std::max(index, 0))) return *known;
   const Nvml& nvml = loaded_nvml();
   const Nvml::Device device = find_device(nvml, index);
   int major = 0, minor = 0;

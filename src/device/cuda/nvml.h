@@ -1,7 +1,8 @@
 // File: device/cuda/nvml.h (internal)
 // The memory of a GPU, as nvidia-smi shows it, and its compute capability. The figures come from
-// NVML, which is loaded at run time, or from a dry run that simulates the GPU. Each `index` counts
-// the visible GPUs, as in at::Device. Thread rule: any thread. Throws nothing.
+// NVML, which is loaded at run time, or from a dry run that simulates the GPU. If this process has
+// used a GPU, CUDA's driver knows the capability, also on machines without NVML. Each `index`
+// counts the visible GPUs, as in at::Device. Thread rule: any thread. Throws nothing.
 #pragma once
 
 #include "device/device.h"

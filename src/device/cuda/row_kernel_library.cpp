@@ -51,7 +51,7 @@ bool has_gpu_row_kernels(at::ScalarType type) {
   if (is_gpu_simulated()) return has_compiled_code();
   const bool is_required = choice == Choice::required;
   if (is_required) gpu_row_kernels();
-  // NVML is asked once, because operators ask for each call.
+  // The capability is read once, because operators ask for each call.
   static const bool has = has_compiled_code() && kernel_module().function != nullptr;
   return has || is_required;
 }
