@@ -130,18 +130,19 @@ std::array<Tensor, 3> differentiable_attention_backward(const Tensor& dout, cons
 }
 
 // LibTorch's attention. Its fused kernel has no second derivative. Second derivatives are checked
-// in double, so double uses the form that has one.
+// in double, so double uses the form that has one. The fused kernels of a GPU divide by 1 - p, so
+// that form also computes attention that drops everything.
 Tensor reference_attention(const Tensor& q, const Tensor& k, const Tensor& v, const KeyMask& mask,
                            const AttentionHeads& heads, double p) {
   const Tensor queries = heads_first(q, heads.count), keys = key_heads_first(k, heads),
                values = key_heads_first(v, heads);
-  const bool is_double = q.device().is_cpu() && q.scalar_type() == at::kDouble;
+  const bool is_composed = p == 1 || (q.device().is_cpu() && q.scalar_type() == at::kDouble);
   // LibTorch's causal mask needs equal numbers of queries and keys, and excludes another mask.
   const bool causal =
-      mask.is_causal() && !is_double && !mask.additive().defined() && q.size(1) == k.size(1);
+      mask.is_causal() && !is_composed && !mask.additive().defined() && q.size(1) == k.size(1);
   const auto bias = optional_if_defined(
       bias_of(mask.additive(), mask.is_causal() && !causal, q.size(1), k.size(1), q.options()));
-  if (is_double) {
+  if (is_composed) {
     return heads_last(std::get<0>(at::_scaled_dot_product_attention_math(
         queries, keys, values, bias, p, /*is_causal=*/false, /*dropout_mask=*/{}, heads.scale)));
   }

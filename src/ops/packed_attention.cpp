@@ -12,6 +12,11 @@ namespace {
 
 PackedOperator replacement_of_operator = nullptr;
 
+// LibTorch's operators for packed rows divide by 1 - p, and do not take rows without tokens.
+bool takes_rows(const std::vector<std::int64_t>& lengths, double p) {
+  return p < 1 && *std::min_element(lengths.begin(), lengths.end()) > 0;
+}
+
 // Returns null if the rows have to be padded.
 PackedOperator packed_operator(const Tensor& q, const AttentionHeads& heads) {
   if (replacement_of_operator != nullptr) return replacement_of_operator;
@@ -78,9 +83,11 @@ Tensor efficient_attention_of_rows(const PackedHeads& rows) {
 
 Tensor attend_packed(const Tensor& q, const Tensor& k, const Tensor& v, const KeyMask& mask,
                      const AttentionHeads& heads, double p, bool training) {
-  const PackedOperator attend = have_one_type(q, k, v) ? packed_operator(q, heads) : nullptr;
-  if (attend == nullptr) return attend_padded(attention, q, k, v, mask, heads, p, training);
   const std::vector<std::int64_t>& lengths = mask.lengths();
+  const double dropped = training ? p : 0;
+  const PackedOperator attend =
+      have_one_type(q, k, v) && takes_rows(lengths, dropped) ? packed_operator(q, heads) : nullptr;
+  if (attend == nullptr) return attend_padded(attention, q, k, v, mask, heads, p, training);
   const PackedHeads rows{
       .q = split_heads(q, heads.count),
       .k = split_heads(k, heads.key_count),
@@ -89,7 +96,7 @@ Tensor attend_packed(const Tensor& q, const Tensor& k, const Tensor& v, const Ke
       .longest = *std::max_element(lengths.begin(), lengths.end()),
       .causal = mask.is_causal(),
       .scale = scale_of(q, heads),
-      .p = training ? p : 0};
+      .p = dropped};
   return attend(rows).reshape(q.sizes());
 }
 

@@ -35,7 +35,7 @@ Tensor flash_attention_of_rows(const PackedHeads& rows);
 Tensor efficient_attention_of_rows(const PackedHeads& rows);
 
 // Computes attention() with the operator that the device of q has for its type. If there is none,
-// pads the rows.
+// if everything is dropped, or if a row has no tokens, pads the rows.
 Tensor attend_packed(const Tensor& q, const Tensor& k, const Tensor& v, const KeyMask& mask,
                      const AttentionHeads& heads, double p, bool training);
 

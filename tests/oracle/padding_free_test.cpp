@@ -13,6 +13,7 @@
 #include "hasten/models/gpt2.h"
 #include "hasten/models/llama.h"
 #include "hasten/models/pack_rows.h"
+#include "hasten/ops/ops.h"
 
 namespace oracle_padding_free_test {
 
@@ -83,16 +84,20 @@ void check_model(PreTrainedModel& model, bool has_token_labels, Precision precis
   }
 }
 
+BertConfig bert_config() {
+  return {.vocab_size = kVocabulary,
+          .hidden_size = 64,
+          .num_hidden_layers = 2,
+          .num_attention_heads = 2,
+          .intermediate_size = 64,
+          .hidden_dropout_prob = 0,
+          .attention_probs_dropout_prob = 0,
+          .max_position_embeddings = kLength,
+          .num_labels = 3};
+}
+
 void check_models(Precision precision) {
-  const BertConfig bert{.vocab_size = kVocabulary,
-                        .hidden_size = 64,
-                        .num_hidden_layers = 2,
-                        .num_attention_heads = 2,
-                        .intermediate_size = 64,
-                        .hidden_dropout_prob = 0,
-                        .attention_probs_dropout_prob = 0,
-                        .max_position_embeddings = kLength,
-                        .num_labels = 3};
+  const BertConfig bert = bert_config();
   BertForSequenceClassification classifier(bert);
   check_model(classifier, false, precision);
   BertForMaskedLM filler(bert);
@@ -124,6 +129,64 @@ TEST_CASE("padding free: models have the losses and gradients of padded batches,
 
 TEST_CASE("padding free: models have the losses and gradients of padded batches, in bfloat16") {
   check_models(Precision::bf16);
+}
+
+TEST_CASE("padding free: an evaluation of texts has the logits of padded batches") {
+  const torch::NoGradGuard no_grad;
+  for (const Precision precision : {Precision::no, Precision::bf16}) {
+    const bool is_float = precision == Precision::no;
+    CAPTURE(is_float);
+    const Accelerator accelerator({.mixed_precision = precision, .cpu = tested::device().is_cpu()});
+    BertForSequenceClassification model(bert_config());
+    torch::manual_seed(6);
+    model.initialize();
+    accelerator.to_device(model);
+    model.eval();
+    const auto logits = [&](const TensorDict& batch) {
+      const auto autocast = accelerator.autocast();
+      return model.forward(accelerator.to_device(batch)).logits.cpu().to(at::kFloat);
+    };
+    const TensorDict batch = batch_of(false, true);
+    const at::Tensor expected = logits(batch), got = logits(pack_rows(batch, false));
+    CHECK(got.sizes() == expected.sizes());
+    CHECK((got - expected).abs().max().item<double>() <= (is_float ? tested::limit(2e-5) : 0.05));
+  }
+}
+
+// LibTorch's operators for packed rows do not take the first two. For rows of one token with shared
+// heads FlashAttention uses another layout.
+TEST_CASE("padding free: attention of packed rows takes every dropout and every length") {
+  const ops::AttentionHeads heads(4, 2);
+  for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) {
+    const bool is_float = type == at::kFloat;
+    CAPTURE(is_float);
+    const auto leaf = [&](std::int64_t columns) {
+      return at::randn({1, 8, columns}).to(tested::device(), type).requires_grad_();
+    };
+    torch::manual_seed(7);
+    const at::Tensor q = leaf(4 * 16), k = leaf(2 * 16), v = leaf(2 * 16);
+    const auto attend = [&](const std::vector<std::int64_t>& lengths, double p) {
+      return ops::attention(q, k, v, ops::KeyMask::packed(lengths), heads, p, /*training=*/true);
+    };
+    const auto gradients = [&](const at::Tensor& y) {
+      return torch::autograd::grad({y.sum()}, {q, k, v});
+    };
+    const at::Tensor dropped = attend({3, 5}, 1);
+    CHECK(dropped.count_nonzero().item<std::int64_t>() == 0);
+    for (const at::Tensor& each : gradients(dropped))
+      CHECK(each.count_nonzero().item<std::int64_t>() == 0);
+    const double limit = is_float ? tested::limit(1e-5) : 0.02;
+    const auto distance = [](const at::Tensor& a, const at::Tensor& b) {
+      return (a - b).to(at::kFloat).abs().max().item<double>();
+    };
+    CHECK(distance(attend({3, 0, 5}, 0), attend({3, 5}, 0)) <= limit);
+    // A token that attends only to itself has the value of its head.
+    const at::Tensor single = attend({1, 1, 1, 1, 1, 1, 1, 1}, 0);
+    CHECK(distance(single.view({8, 2, 2, 16}), v.view({8, 2, 1, 16})) <= limit);
+    const auto of_single = gradients(single);
+    CHECK(of_single[0].abs().max().item<double>() <= limit);
+    CHECK(distance(of_single[2], at::full_like(v, 2)) <= limit);  // two heads share each value
+  }
 }
 
 }  // namespace oracle_padding_free_test

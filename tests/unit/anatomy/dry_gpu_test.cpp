@@ -282,6 +282,34 @@ TEST_CASE("dry GPU: the operator for packed rows depends on the type and the GPU
   CHECK(first("cuda:h200", at::kBFloat16, 12) == "");
 }
 
+TEST_CASE("dry GPU: attention that drops everything uses no kernel that divides by 1 - p") {
+  const DryRun dry(find_gpu("cuda:h200"));
+  static std::set<std::string> seen;
+  seen.clear();
+  const auto handle = at::addThreadLocalCallback(
+      at::RecordFunctionCallback([](const at::RecordFunction& function)
+                                     -> std::unique_ptr<at::ObserverContext> {
+        seen.insert(function.name());
+        return nullptr;
+      }).scopes({at::RecordScope::FUNCTION}));
+  const at::TensorOptions options = at::TensorOptions().device(at::kCUDA).dtype(at::kBFloat16);
+  const auto leaf = [&] { return at::zeros({1, 16, 256}, options).requires_grad_(); };
+  for (const ops::KeyMask& mask :
+       {ops::KeyMask({}), ops::KeyMask({}).causal(),
+        ops::KeyMask::packed({5, 3, 8}, at::zeros({4}, options.dtype(at::kInt)))}) {
+    const at::Tensor q = leaf(), k = leaf(), v = leaf();
+    ops::attention(q, k, v, mask, 4, /*p=*/1, /*training=*/true).sum().backward();
+    for (const at::Tensor& each : {q, k, v}) CHECK(each.grad().sizes() == each.sizes());
+  }
+  at::removeCallback(handle);
+  CHECK(seen.count("aten::_scaled_dot_product_attention_math") == 1);
+  for (const char* const name :
+       {"aten::_scaled_dot_product_cudnn_attention", "aten::_scaled_dot_product_flash_attention",
+        "aten::_scaled_dot_product_efficient_attention", "aten::_flash_attention_forward",
+        "aten::_efficient_attention_forward"})
+    CHECK(seen.count(name) == 0);
+}
+
 TEST_CASE("dry GPU: packed rows take the memory of LibTorch's kernels") {
   const DryRun dry(find_gpu("cuda:h200"));
   const auto memory = anatomy::DryGpu::active()->memory();

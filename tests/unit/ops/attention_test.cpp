@@ -276,6 +276,47 @@ TEST_CASE("ops: packed rows that the operator of a device computes equal those o
   CHECK_THROWS_AS(ops::KeyMask::packed({3, 7}, at::zeros({3}, at::kLong)), c10::Error);
 }
 
+// LibTorch's operators for packed rows do not take these.
+TEST_CASE("ops: packed rows are padded if everything is dropped or a row has no tokens") {
+  torch::manual_seed(13);
+  const Tensor q = leaf({1, 8, 8}), k = leaf({1, 8, 8}), v = leaf({1, 8, 8});
+  const ops::KeyMask with_empty_row = ops::KeyMask::packed({3, 0, 5});
+  const Tensor expected = ops::attention(q, k, v, ops::KeyMask::packed({3, 5}), 2, 0, true);
+  const ops::PackedOperatorReplacement on_cpu(each_row_attention);
+  const std::int64_t before = each_row_attention_calls;
+  check_same(ops::attention(q, k, v, with_empty_row, 2, 0, true), expected, {q, k, v}, 1e-5);
+  const Tensor dropped = ops::attention(q, k, v, ops::KeyMask::packed({3, 5}), 2, 1, true);
+  CHECK(dropped.count_nonzero().item<std::int64_t>() == 0);
+  for (const Tensor& gradient : gradients(dropped, at::ones_like(dropped), {q, k, v}))
+    CHECK(gradient.count_nonzero().item<std::int64_t>() == 0);
+  CHECK(each_row_attention_calls == before);
+  // Without training nothing is dropped. Rows may have one token.
+  CHECK(distance(ops::attention(q, k, v, ops::KeyMask::packed({3, 5}), 2, 1, false), expected) <
+        1e-5);
+  const Tensor single =
+      ops::attention(q, k, v, ops::KeyMask::packed({1, 1, 1, 1, 1, 1, 1, 1}), 2, 0, true);
+  CHECK(distance(single, v) < 1e-6);
+  CHECK(each_row_attention_calls == before + 2);
+}
+
+TEST_CASE("ops: attention without tokens has no numbers, and gradients without numbers") {
+  for (const auto& [rows, queries] : {std::pair(0, 4), std::pair(2, 0), std::pair(1, 0)}) {
+    CAPTURE(rows);
+    CAPTURE(queries);
+    const Tensor q = leaf({rows, queries, 8}), k = leaf({rows, queries, 4}),
+                 v = leaf({rows, queries, 4});
+    const ops::AttentionHeads heads(4, 2);
+    const Tensor y = ops::attention(q, k, v, ops::KeyMask({}), heads, 0.1, true);
+    CHECK(y.sizes() == q.sizes());
+    for (const Tensor& gradient : gradients(y, at::ones_like(y), {q, k, v}))
+      CHECK(gradient.numel() == 0);
+    if (rows == 1) {
+      const Tensor packed = ops::attention(q, k, v, ops::KeyMask::packed({0, 0}), heads, 0.1, true);
+      CHECK(packed.sizes() == q.sizes());
+    }
+  }
+}
+
 TEST_CASE("ops: causal attention of packed rows equals that of each row") {
   torch::manual_seed(20);
   const std::vector<std::int64_t> lengths = {3, 140, 5};
