@@ -245,11 +245,25 @@ std::int64_t padded_size(std::int64_t size) {
   return at::round_up<std::int64_t>(size, size <= 128 ? 32 : 64);
 }
 
-WorkspaceStages flash_attention_backward_workspace(Arguments a, const Gpu&) {
+// Returns whether LibTorch must use deterministic kernels (TrainingArguments::full_determinism).
+bool are_kernels_deterministic() {
+  const at::Context& context = at::globalContext();
+  return context.deterministicAlgorithms() && !context.deterministicAlgorithmsWarnOnly();
+}
+
+// Returns how many sums of the gradient of q the backward pass of FlashAttention keeps. The
+// deterministic kernel has one for each of the blocks that would add to the same sum at a time.
+// `rows` counts the rows of all heads.
+std::int64_t flash_gradient_sums(std::int64_t rows, const Gpu& gpu) {
+  if (!are_kernels_deterministic()) return 1;
+  return at::ceil_div<std::int64_t>(gpu.multiprocessors, std::max<std::int64_t>(1, rows));
+}
+
+WorkspaceStages flash_attention_backward_workspace(Arguments a, const Gpu& gpu) {
   const Heads n(tensor(a, 1), tensor(a, 2));
   const std::int64_t queries = at::round_up<std::int64_t>(n.queries, 128);
   return {{copy_bytes(tensor(a, 0)), copy_bytes(tensor(a, 4)), 4 * n.rows() * queries,
-           4 * n.rows() * queries * padded_size(n.size)}};
+           flash_gradient_sums(n.rows(), gpu) * 4 * n.rows() * queries * padded_size(n.size)}};
 }
 
 // The sizes of a call of the memory-efficient kernel. `batch` counts the packed rows or the rows of
@@ -273,6 +287,7 @@ WorkspaceStages efficient_backward_stages(const EfficientCall& n, const Tensor& 
     splits = at::ceil_div<std::int64_t>(n.keys, columns);
     if (n.rows() >= 256 && n.keys <= 2 * columns) splits = 1;
     splits = std::clamp<std::int64_t>(std::min(splits, 200 / n.rows()), 1, splits);
+    if (are_kernels_deterministic()) splits = 1;
     of_k_and_v = 2 * splits * columns * at::round_up<std::int64_t>(n.size, rows);
   }
   const std::int64_t delta = 4 * n.heads * n.tokens,
@@ -297,15 +312,15 @@ std::int64_t contiguous_copy_bytes(const Tensor& x) {
 
 // The rows of the sums are at least 128 apart, so each row adds 128 of them. If heads of q share a
 // head of k and v, each of them first gets its own gradient.
-WorkspaceStages packed_flash_attention_backward_workspace(Arguments a, const Gpu&) {
+WorkspaceStages packed_flash_attention_backward_workspace(Arguments a, const Gpu& gpu) {
   const Tensor gradient = tensor(a, 0), q = tensor(a, 1), k = tensor(a, 2), bounds = tensor(a, 6);
   const PackedSizes n(q, bounds);
   const std::int64_t queries = bounds.defined()
                                    ? n.tokens + 128 * n.rows
                                    : n.rows * at::round_up<std::int64_t>(q.size(1), 128);
-  std::vector<std::int64_t> held = {contiguous_copy_bytes(gradient),
-                                    contiguous_copy_bytes(tensor(a, 4)), 4 * n.heads * queries,
-                                    4 * n.heads * queries * padded_size(n.size)};
+  std::vector<std::int64_t> held = {
+      contiguous_copy_bytes(gradient), contiguous_copy_bytes(tensor(a, 4)), 4 * n.heads * queries,
+      flash_gradient_sums(n.rows * n.heads, gpu) * 4 * n.heads * queries * padded_size(n.size)};
   if (k.size(-2) != n.heads) {
     const std::int64_t repeated = static_cast<std::int64_t>(k.nbytes()) / k.size(-2) * n.heads;
     held.insert(held.end(), {repeated, repeated});
@@ -445,7 +460,8 @@ std::int64_t choose_attention(const Tensor& query, const Tensor& key, const Tens
                            .capability = DryGpu::active()->gpu().compute_capability};
   at::SDPBackend chosen = at::SDPBackend::math;
   if (!call.dense()) return static_cast<std::int64_t>(chosen);
-  if (context.userEnabledCuDNNSDP() && call.prefers_cudnn() && call.can_use_cudnn()) {
+  if (context.userEnabledCuDNNSDP() && !are_kernels_deterministic() && call.prefers_cudnn() &&
+      call.can_use_cudnn()) {
     chosen = at::SDPBackend::cudnn_attention;
   } else if (context.userEnabledFlashSDP() && call.can_use_flash()) {
     chosen = at::SDPBackend::flash_attention;

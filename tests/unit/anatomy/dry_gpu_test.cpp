@@ -333,6 +333,83 @@ TEST_CASE("dry GPU: packed rows take the memory of LibTorch's kernels") {
   CHECK(std::get<0>(gradients).sizes() == q.sizes());
 }
 
+namespace {
+
+// Requires deterministic kernels while it exists.
+struct DeterministicKernels {
+  DeterministicKernels() { at::globalContext().setDeterministicAlgorithms(true, false); }
+  DeterministicKernels(const DeterministicKernels&) = delete;
+  DeterministicKernels& operator=(const DeterministicKernels&) = delete;
+  ~DeterministicKernels() { at::globalContext().setDeterministicAlgorithms(false, false); }
+};
+
+// Returns the most bytes that the backward pass of FlashAttention needs, for `rows` packed rows of
+// 256 tokens, or for rows of a batch.
+std::int64_t flash_backward_bytes(const std::string& gpu, std::int64_t rows, bool is_packed) {
+  const DryRun dry(find_gpu(gpu));
+  const auto memory = anatomy::DryGpu::active()->memory();
+  const at::TensorOptions shorts = at::TensorOptions(at::kCUDA).dtype(at::kBFloat16);
+  constexpr std::int64_t kHeads = 4, kTokens = 256, kSize = 64;
+  if (is_packed) {
+    const at::Tensor q = at::empty({rows * kTokens, kHeads, kSize}, shorts),
+                     bounds = at::zeros({rows + 1}, at::kCUDA).to(at::kInt);
+    const auto [out, log_sum, random, unused, debug] =
+        at::_flash_attention_forward(q, q, q, bounds, bounds, kTokens, kTokens, 0.0, false, false);
+    const std::int64_t held = memory->allocated();
+    at::_flash_attention_backward(out, q, q, q, out, log_sum, bounds, bounds, kTokens, kTokens, 0.0,
+                                  false, random, unused);
+    return memory->peak_allocated() - held;
+  }
+  const at::Tensor q = at::empty({rows, kTokens, kHeads, kSize}, shorts).transpose(1, 2);
+  const auto [out, log_sum, q_bounds, k_bounds, longest_q, longest_k, seed, offset, debug] =
+      at::_scaled_dot_product_flash_attention(q, q, q, 0.0, false, false);
+  const std::int64_t held = memory->allocated();
+  at::_scaled_dot_product_flash_attention_backward(out, q, q, q, out, log_sum, q_bounds, k_bounds,
+                                                   kTokens, kTokens, 0.0, false, seed, offset);
+  return memory->peak_allocated() - held;
+}
+
+}  // namespace
+
+TEST_CASE("dry GPU: the deterministic backward pass of FlashAttention keeps more sums") {
+  for (const bool is_packed : {false, true}) {
+    CAPTURE(is_packed);
+    for (const std::int64_t rows : {1, 8, 64}) {
+      CAPTURE(rows);
+      const std::int64_t bytes = flash_backward_bytes("cuda:h200", rows, is_packed);
+      // A sum in float has 64 numbers for each head of a token; packed rows are 128 tokens apart.
+      const std::int64_t sum = rows * (is_packed ? 256 + 128 : 256) * 4 * 64 * 4,
+                         sums = (132 + 4 * rows - 1) / (4 * rows);
+      const DeterministicKernels deterministic;
+      CHECK(flash_backward_bytes("cuda:h200", rows, is_packed) == bytes + (sums - 1) * sum);
+    }
+  }
+}
+
+TEST_CASE("dry GPU: deterministic attention does without cuDNN and split keys") {
+  // With heads of 128 numbers, the memory-efficient kernel also sums the gradients of k and v.
+  const auto bytes = [] {
+    const DryRun dry(find_gpu("cuda:t4"));
+    const auto memory = anatomy::DryGpu::active()->memory();
+    const at::TensorOptions halfs = at::TensorOptions(at::kCUDA).dtype(at::kHalf);
+    const at::Tensor q = at::empty({1, 512, 4, 128}, halfs).transpose(1, 2);
+    const auto [out, log_sum, seed, offset] =
+        at::_scaled_dot_product_efficient_attention(q, q, q, {}, true);
+    const std::int64_t held = memory->allocated();
+    at::_scaled_dot_product_efficient_attention_backward(out, q, q, q, {}, out, log_sum, seed,
+                                                         offset, 0.0, {true, true, true, false});
+    return memory->peak_allocated() - held;
+  };
+  const std::int64_t split = bytes();
+  const DeterministicKernels deterministic;
+  // The keys were split into 8 parts of 64. Each part has two sums of 64 x 128 floats for a head.
+  CHECK(bytes() == split - 7 * 2 * 4 * 4 * 64 * 128);
+  const auto names = attention_on("cuda:h100-80gb", at::kBFloat16, false);
+  CHECK(names.count("aten::_scaled_dot_product_flash_attention") == 1);
+  CHECK(attention_on("cuda:h100-80gb", at::kBFloat16, true)
+            .count("aten::_scaled_dot_product_efficient_attention") == 1);
+}
+
 TEST_CASE("dry GPU: sums over many rows need memory for partial sums") {
   // Computed by hand from Reduce.cuh: the gradient of a bias, summed over 2048 rows.
   const auto staging = [](std::int64_t rows, std::int64_t columns, const char* gpu) {
