@@ -5,6 +5,8 @@
 #include <tuple>
 
 #include "device/cuda/nvml.h"
+#include "device/device.h"
+#include "hasten/anatomy/dry_run.h"
 
 namespace hasten::anatomy {
 
@@ -24,6 +26,11 @@ Gpu local_gpu(at::Device device) {
   gpu.compute_capability = capability;
   gpu.memory = kUnlimited;
   return gpu;
+}
+
+const Gpu* known_gpu(at::Device device) {
+  if (const Gpu* const simulated = DryRun::gpu()) return simulated;
+  return find_gpu_of_driver(device_of(device).driver_name(device.index()));
 }
 
 }  // namespace hasten::anatomy

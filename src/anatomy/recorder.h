@@ -101,6 +101,8 @@ class Anatomy::Recorder : public StepObserver, public std::enable_shared_from_th
   void fill_timeline(anatomy::Memory& memory) const;
   void fill_operations(anatomy::Report& report) const;
   void fill_gpu(anatomy::Report& report) const;
+  // Sets the roofs of a GPU whose data sheet is known.
+  void fill_roofs(anatomy::Report& report) const;
   void switch_device(at::Device device);
   // Returns whether the device works later than the host submits the work, as a GPU does.
   bool runs_behind_host() const;

@@ -5,6 +5,7 @@
 
 #include "anatomy/call_time.h"
 #include "anatomy/dry_gpu.h"
+#include "anatomy/local_gpu.h"
 #include "anatomy/recorder.h"
 #include "device/device.h"
 #include "hasten/anatomy/dry_run.h"
@@ -220,14 +221,23 @@ Report Anatomy::Recorder::report() {
     report.notes.push_back("the samples per second are unknown: the recording had no last step");
   if (!report.memory.known)
     report.notes.push_back(device_of(device_).memory(device_.index()).missing);
-  if (const Gpu* const gpu = DryRun::gpu()) {
+  fill_roofs(report);
+  return report;
+}
+
+void Anatomy::Recorder::fill_roofs(Report& report) const {
+  if (const Gpu* const gpu = known_gpu(device_)) {
     report.roofs = {.flops_per_second = gpu->flops_per_second,
                     .bf16_flops_per_second = gpu->bf16_flops_per_second,
                     .fp16_flops_per_second = gpu->fp16_flops_per_second,
                     .tf32_flops_per_second = computes_in_tf32() ? gpu->tf32_flops_per_second : 0,
-                    .bytes_per_second = gpu->bytes_per_second};
+                    .bytes_per_second = gpu->bytes_per_second,
+                    .source = str("the data sheet of the ", gpu->title)};
+  } else if (const std::string name = device_of(device_).driver_name(device_.index());
+             !name.empty()) {
+    report.notes.push_back(
+        str("there is no MFU, because hasten does not know the peaks of ", name));
   }
-  return report;
 }
 
 void Anatomy::Recorder::fill_operations(Report& report) const {

@@ -123,7 +123,8 @@ std::string to_json(const Report& report) {
                     {"bf16_flops_per_second", report.roofs.bf16_flops_per_second},
                     {"fp16_flops_per_second", report.roofs.fp16_flops_per_second},
                     {"tf32_flops_per_second", report.roofs.tf32_flops_per_second},
-                    {"bytes_per_second", report.roofs.bytes_per_second}};
+                    {"bytes_per_second", report.roofs.bytes_per_second},
+                    {"source", report.roofs.source}};
   }
   out["half_is_float16"] = report.half_is_float16;
   if (const double lower_bound = min_step_seconds(report); lower_bound > 0)

@@ -203,7 +203,8 @@ std::string operations_text(const Report& report) {
                      table(operation_header("phase", report.dry), phases);
   if (report.roofs.flops_per_second > 0) {
     text +=
-        str(report.dry ? "Roofline of the GPU: " : "Roofline of this machine: ",
+        str(report.roofs.source.empty() ? "Roofline of this machine: "
+                                        : str("Roofline, from ", report.roofs.source, ": "),
             in_units(report.roofs.flops_per_second, "FLOP/s"), " float, ",
             roof_text(report.roofs.tf32_flops_per_second, "tf32"),
             roof_text(report.half_is_float16 ? 0 : report.roofs.bf16_flops_per_second, "bf16"),

@@ -1,5 +1,7 @@
 #include "hasten/machine/gpus.h"
 
+#include <map>
+
 #include "base/did_you_mean.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
@@ -70,6 +72,35 @@ std::string gpus_text() {
   return table({"device", "", "sm", "memory", "context", "float", "tf32", "bf16", "fp16",
                 "bandwidth", "host link"},
                rows);
+}
+
+// Older drivers leave out "NVIDIA".
+const Gpu* find_gpu_of_driver(std::string_view driver_name) {
+  static const std::map<std::string_view, std::string_view> names = {
+      {"Tesla T4", "t4"},
+      {"Tesla V100-SXM2-16GB", "v100-16gb"},
+      {"Tesla V100-SXM2-32GB", "v100-32gb"},
+      {"Tesla V100-SXM3-32GB", "v100-32gb"},
+      {"GeForce RTX 3090", "rtx3090"},
+      {"GeForce RTX 4090", "rtx4090"},
+      {"RTX 6000 Ada Generation", "rtx6000ada"},
+      {"A10", "a10"},
+      {"A10G", "a10g"},
+      {"L4", "l4"},
+      {"L40S", "l40s"},
+      {"A100-SXM4-40GB", "a100-40gb"},
+      {"A100-PCIE-40GB", "a100-40gb"},
+      {"A100-SXM4-80GB", "a100-80gb"},
+      {"H100 80GB HBM3", "h100-80gb"},
+      {"H100 NVL", "h100-nvl"},
+      {"H200", "h200"},
+      {"GH200 480GB", "gh200"},
+      {"B200", "b200"},
+  };
+  constexpr std::string_view kVendor = "NVIDIA ";
+  if (starts_with(driver_name, kVendor)) driver_name.remove_prefix(kVendor.size());
+  const auto found = names.find(driver_name);
+  return found == names.end() ? nullptr : &find_gpu(str(kCuda, found->second));
 }
 
 const Gpu& find_gpu(std::string_view device) {

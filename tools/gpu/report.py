@@ -94,7 +94,8 @@ def of_run(name, records, planned):
             [[r["case"], human(r["values"]["predicted_allocated"]), human(r["values"]["measured_allocated"]), f"{r['values']['error_percent']:.2f} %"] for r in memory])
     speed = [r for r in cases if r["part"] == "speed" and r["status"] == "ok"]
     if speed:
-        text += "\nSpeed of hasten beside the Hugging Face Trainer:\n\n" + speed_table(speed)
+        text += ("\nSpeed of hasten beside the Hugging Face Trainer. The MFU is the rate of the products as a share of the card's peak for the step's number\n"
+                 "type, from its data sheet (`hasten estimate --devices`):\n\n" + speed_table(speed))
     removed = [(r["part"], r["case"]) for r in cases if (r["part"], r["case"]) not in planned]
     if removed:
         text += "\nThe kit no longer has these cases of the run, or has them under other names:\n\n" + list_of(removed)

@@ -176,7 +176,7 @@ struct Report {
   std::vector<Operation> operations;  // By descending time.
   std::vector<Span> spans;            // In the order in which the calls ended; at most a million.
   std::vector<std::string> without_formula;  // Operators with calls whose FLOP are unknown.
-  Roofs roofs;                               // Those of the machine or GPU; zeros: not measured.
+  Roofs roofs;                               // Those of the machine or GPU; zeros: not known.
   bool half_is_float16 = false;              // The 16-bit numbers were float16, not bfloat16.
   // Predictions of the same step with one change each; unset unless they were requested.
   std::optional<StepComparison> what_if;
@@ -217,7 +217,8 @@ HASTEN_API Textbook textbook(const Memory& memory, Component component);
 HASTEN_API std::int64_t needed_bytes(const Memory& memory);
 
 // Measures this machine and sets Report::roofs, if the steps ran on its CPU; otherwise does
-// nothing. A prediction for a GPU has that GPU's roofs already.
+// nothing. The report of a GPU that hasten knows (hasten/machine/gpus.h) has the peaks of its data
+// sheet already.
 HASTEN_API void add_roofs(Report& report);
 
 // The seconds that a step takes if every operator runs at its roof, which is a lower bound for any

@@ -42,6 +42,11 @@ HASTEN_API const std::vector<Gpu>& gpus();
 // Formats them as a table for a terminal.
 HASTEN_API std::string gpus_text();
 
+// Finds a GPU by the name that NVIDIA's driver gives it, such as "NVIDIA H100 80GB HBM3". Returns
+// null for other cards, also for variants of a known card with other rates, such as "NVIDIA H100
+// PCIe".
+HASTEN_API const Gpu* find_gpu_of_driver(std::string_view driver_name);
+
 // Finds a GPU by "cuda:NAME". Throws ConfigError "config.unknown-device", which lists the names.
 HASTEN_API const Gpu& find_gpu(std::string_view device);
 

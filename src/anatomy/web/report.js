@@ -93,6 +93,9 @@ function showOperations() {
 function showRoofline(groups) {
   const roofs = report.roofs;
   if (!roofs || report.dry) return;
+  const rates = `at most ${flop(roofs.flops_per_second)}/s in float and ${bytes(roofs.bytes_per_second)}/s.`;
+  // The host does not know how long each operator takes on a GPU.
+  if (roofs.source) return section("Roofline", `From ${roofs.source}: ${rates}`);
   const width = 1000, height = 340, left = 80, bottom = 30, names = Object.keys(report.groups).slice(0, 3);
   const points = names.map((name, i) => ({ name, i, each: groups[i] })).filter(({ each }) => each.flops && each.seconds)
     .map(({ name, i, each }) => ({ name, i, x: each.flops / (each.bytes_read + each.bytes_written), y: each.flops / each.seconds }));
@@ -113,7 +116,7 @@ function showRoofline(groups) {
     chart.append(element("circle", { cx: x(point.x), cy: y(point.y), r: 7, fill: colour(point.i) }));
     chart.append(element("text", { x: x(point.x) + 11, y: y(point.y) + 4 }, `${title(point.name)}, ${flop(point.y)}/s`));
   }
-  section("Roofline", `Measured on this machine: at most ${flop(roofs.flops_per_second)}/s and ${bytes(roofs.bytes_per_second)}/s.`, element("div", { class: "wide" }, chart));
+  section("Roofline", `Measured on this machine: ${rates}`, element("div", { class: "wide" }, chart));
 }
 
 function showLayers() {

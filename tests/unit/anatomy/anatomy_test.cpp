@@ -5,11 +5,15 @@
 #include <doctest/doctest.h>
 #include <torch/torch.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <utility>
 
+#include "device/device.h"
 #include "hasten/accelerator.h"
 #include "hasten/anatomy/dry_run.h"
+#include "hasten/machine/gpus.h"
 #include "hasten/models/bert.h"
 #include "hasten/optim/adamw.h"
 #include "unit/code_of.h"
@@ -323,6 +327,56 @@ TEST_CASE("anatomy: no step beats its roofs, and utilization is the achieved sha
   report.roofs = {};
   CHECK(min_step_seconds(report) == 0);
   CHECK(model_flops_utilization(report) == 0);
+}
+
+namespace {
+
+// The CPU, with the name that a GPU has.
+struct NamedDevice final : Device {
+  explicit NamedDevice(std::string given)
+      : Device(at::kCPU, device_of(at::kCPU).traits()), name(std::move(given)) {}
+  std::string driver_name(int) const override { return name; }
+  std::string name;
+};
+
+anatomy::Report report_on(const std::string& name) {
+  const NamedDevice device(name);
+  const DeviceReplacement replacement(device);
+  torch::nn::Linear layer(4, 4);
+  Anatomy anatomy({.steps = 0});
+  anatomy.watch(*layer);
+  {
+    const PhaseScope phase = anatomy.forward();
+    layer(at::ones({2, 4}));
+  }
+  return anatomy.report();
+}
+
+bool has_note(const anatomy::Report& report, const std::string& text) {
+  return std::any_of(report.notes.begin(), report.notes.end(),
+                     [&](const std::string& note) { return note.find(text) != note.npos; });
+}
+
+}  // namespace
+
+TEST_CASE("anatomy: the report of a GPU has the roofs of its data sheet and names the source") {
+  const anatomy::Report known = report_on("NVIDIA H200");
+  const Gpu& h200 = find_gpu("cuda:h200");
+  CHECK(known.roofs.flops_per_second == h200.flops_per_second);
+  CHECK(known.roofs.bf16_flops_per_second == h200.bf16_flops_per_second);
+  CHECK(known.roofs.bytes_per_second == h200.bytes_per_second);
+  CHECK(known.roofs.source == "the data sheet of the H200");
+  CHECK(to_text(known).find("Roofline, from the data sheet of the H200: 66.9 TFLOP/s float") !=
+        std::string::npos);
+  CHECK(nlohmann::json::parse(to_json(known))["roofs"]["source"] == known.roofs.source);
+  CHECK_FALSE(has_note(known, "MFU"));
+  const anatomy::Report other = report_on("NVIDIA H100 PCIe");
+  CHECK(other.roofs.flops_per_second == 0);
+  CHECK(has_note(other, "hasten does not know the peaks of NVIDIA H100 PCIe"));
+  CHECK_FALSE(has_note(report_on(""), "MFU"));
+  CHECK(find_gpu_of_driver("NVIDIA A100-SXM4-80GB") == &find_gpu("cuda:a100-80gb"));
+  CHECK(find_gpu_of_driver("Tesla T4") == &find_gpu("cuda:t4"));
+  CHECK(find_gpu_of_driver("NVIDIA H200 MIG 1g.18gb") == nullptr);
 }
 
 TEST_CASE("anatomy: caches of keys and values are separate from temporary memory") {

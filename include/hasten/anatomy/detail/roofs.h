@@ -11,6 +11,8 @@
 // machine.
 #pragma once
 
+#include <string>
+
 #include "hasten/base/detail/export.h"
 
 namespace hasten::anatomy {
@@ -21,6 +23,8 @@ struct Roofs {
   double fp16_flops_per_second = 0;  // In float16; 0 in the same cases.
   double tf32_flops_per_second = 0;  // Products of floats in TF32; 0 if they are computed in float.
   double bytes_per_second = 0;
+  // "the data sheet of the H200" for the peaks of a GPU; empty: measured on this machine.
+  std::string source = "";
 };
 
 HASTEN_API Roofs measure_roofs();
