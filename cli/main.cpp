@@ -28,7 +28,6 @@
 #include "hasten/options/train_options.h"
 #include "options/help.h"
 #include "run_with_anatomy.h"
-#include "tpu/machine/tpus.h"
 
 namespace {
 
@@ -97,7 +96,7 @@ int estimate(int argc, char** argv) {
   }
   print_notices("estimate", run.train.notices);
   check_files(run.train.options);
-  if (starts_with(run.device, kTpuDevice)) cli::choose_tpu_compiler();
+  cli::prepare_prediction(run.device);
   cli::exec_torch_program(argv);
 }
 

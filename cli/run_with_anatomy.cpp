@@ -11,10 +11,10 @@
 
 #include "base/child_process.h"
 #include "base/library_folder.h"
+#include "commands/predicted_device.h"
 #include "hasten/base/error.h"
 #include "hasten/base/files.h"
 #include "hasten/base/text.h"
-#include "tpu/machine/tpus.h"
 
 namespace hasten::cli {
 namespace {
@@ -57,8 +57,9 @@ std::vector<char*> arguments_of(const ObserveOptions& options) {
   throw IoError("io.cannot-run", {.what = options.program[0] + ": " + std::strerror(errno)});
 }
 
-// Runs the program dry on the CPU. It writes its anatomy into `file`, which is shown next to the
-// TPU's estimate. The output is hidden, because the second run prints the same.
+// Runs the program dry on the CPU. It writes its anatomy into `file`, which the report on the
+// device shows next to its own figures. The output is hidden, because the second run prints the
+// same.
 void predict_into(const ObserveOptions& options, const std::string& file) {
   setenv(kObserveVariable, file.c_str(), 1);
   setenv(kDryRunVariable, "cpu", 1);
@@ -95,18 +96,20 @@ void request_reason() {
 
 }  // namespace
 
-void choose_tpu_compiler() {
-  const config::Environment environment = config::whole_environment();
-  if (environment.contains(kTpuCompilerVariable)) return;
+void prepare_prediction(const std::string& device) {
+  const PredictedDevice* const kind = predicted_device_of(device);
+  if (kind == nullptr) return;
   const std::filesystem::path packages =
       std::filesystem::path(HASTEN_LIBTORCH_FOLDER).parent_path();
-  setenv(kTpuCompilerVariable, find_libtpu(environment, {packages.string()}).c_str(), 1);
+  for (const auto& [name, value] : kind->variables(packages))
+    setenv(name.c_str(), value.c_str(), 1);
 }
 
 void run_with_anatomy(const ObserveOptions& options, bool dry) {
   preload_attachment();
-  if (starts_with(options.device, kTpuDevice)) {
-    choose_tpu_compiler();
+  prepare_prediction(options.device);
+  const PredictedDevice* const kind = predicted_device_of(options.device);
+  if (kind != nullptr && kind->is_compared_with_cpu()) {
     setenv(kObserveStepsVariable, std::to_string(options.steps).c_str(), 1);
     setenv(kCpuPredictionVariable, record_prediction(options).c_str(), 1);
   }

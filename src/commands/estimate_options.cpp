@@ -1,12 +1,12 @@
 #include "commands/estimate_options.h"
 
 #include "commands/observe_options.h"
+#include "commands/predicted_device.h"
 #include "commands/resolve.h"
 #include "hasten/base/text.h"
 #include "hasten/machine/gpus.h"
 #include "machine/this_gpu.h"
 #include "options/help.h"
-#include "tpu/machine/tpus.h"
 
 namespace hasten {
 namespace {
@@ -26,7 +26,8 @@ namespace {
 struct EstimateFlags {
   std::int64_t batch = TrainingArguments{}.per_device_train_batch_size;
   std::int64_t seq = 512;
-  std::string optim = "adamw", device = "cpu", tpu;
+  std::string optim = "adamw", device = "cpu";
+  PredictedDeviceValues predicted;
   EstimatePrecision precision = EstimatePrecision::fp32;
 };
 
@@ -44,9 +45,7 @@ void describe_estimate(config::OptionTable& table, EstimateConfiguration& run,
     "... With --measure, cuda is the GPU of this machine.");
   config::Describer own(table, run);
   own("devices", &EstimateConfiguration::devices, "List these GPUs.");
-  d("tpu", &EstimateFlags::tpu,
-    "Predict for a TPU that need not be installed: v5e:2x2, v6e:2x4, v5p:2x2x2 ... libtpu (python3 "
-    "-m pip install libtpu) compiles the programs of the step and reports their memory.");
+  flags.predicted.describe(table, &PredictedDevice::help_for_model);
   own("mode", &EstimateConfiguration::mode,
       "Select the part of a step to predict, or the generation of texts.");
   own("new_tokens", &EstimateConfiguration::new_tokens,
@@ -144,7 +143,7 @@ void check_measured_device(const EstimateConfiguration& estimate) {
             estimate.device,
         "remove one of them");
   }
-  if (estimate.device == kThisGpu && (estimate.what_if || !estimate.html.empty())) {
+  if (estimate.device == kThisGpu && estimate.compares_changes()) {
     config::throw_conflict(
         "--what_if and --html predict, for which a GPU needs a name: got --device "
         "cuda",
@@ -152,14 +151,15 @@ void check_measured_device(const EstimateConfiguration& estimate) {
   }
 }
 
-// An estimate for a TPU has the sizes of programs, but not the single allocations.
-void check_output_for_tpu(const EstimateConfiguration& estimate) {
-  if (!starts_with(estimate.device, kTpuDevice)) return;
+// Refuses files that show single allocations if the estimate does not know them.
+void check_output_format(const EstimateConfiguration& estimate) {
+  const PredictedDevice* const kind = predicted_device_of(estimate.device);
+  if (kind == nullptr || kind->reports_allocations()) return;
   for (const char* const ending : {".trace.json", ".pickle"}) {
     if (!ends_with(estimate.output, ending)) continue;
     config::throw_conflict(
-        str("--output ", estimate.output, " shows single allocations, which an estimate for a TPU ",
-            "does not know"),
+        str("--output ", estimate.output, " shows single allocations, which an estimate for ",
+            kind->title(), " does not know"),
         "use a name that ends in .json, .html or .txt");
   }
 }
@@ -192,7 +192,7 @@ EstimateConfiguration parse_estimate(
     if (const auto option = train_option(each.key, flags)) train.push_back(*option);
   }
   check_measured_device(estimate);
-  check_output_for_tpu(estimate);
+  check_output_format(estimate);
   estimate.train = resolve_train(train, environment);
   if (!estimate.train.options.lora_adapter.empty()) {
     config::throw_conflict("--lora_adapter: a prediction reads no adapter",

@@ -7,8 +7,8 @@
 // Short names: --batch is --per_device_train_batch_size, --seq the length of a row in tokens,
 // --device the GPU to predict for, --tpu a TPU topology (device tpu:v5e:2x2), --precision bf16 is
 // --bf16, fp16 is --fp16, and --optim adamw is adamw_torch_fused. All other options are the same as
-// in `hasten train`. Needs no torch. Throws ConfigError and IoError like parse_train.
-// configuration files are read.
+// in `hasten train`, and configuration files are read. Needs no torch. Throws ConfigError and
+// IoError like parse_train.
 #pragma once
 
 #include <functional>
@@ -31,9 +31,12 @@ struct EstimateConfiguration {
   std::int64_t steps = 2;
   EstimateMode mode = EstimateMode::training;
   std::int64_t new_tokens = 200, beams = 1;  // for a generation
-  std::string device = "cpu";  // Or cuda:NAME (hasten/machine/gpus.h), tpu:TOPOLOGY (tpus.h).
-  bool devices = false;        // List the known GPUs.
+  // Or cuda:NAME (hasten/machine/gpus.h), or a device of another kind (predicted_device.h).
+  std::string device = "cpu";
+  bool devices = false;  // List the known GPUs.
   bool help = false;
+
+  bool compares_changes() const { return what_if || !html.empty(); }
 };
 
 // Parses the arguments after `estimate`. `describe_more` adds the options of another command that

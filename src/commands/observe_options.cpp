@@ -1,10 +1,10 @@
 #include "commands/observe_options.h"
 
+#include "commands/predicted_device.h"
 #include "hasten/base/error.h"
 #include "hasten/machine/gpus.h"
 #include "options/help.h"
 #include "options/sources.h"
-#include "tpu/machine/tpus.h"
 
 namespace hasten {
 namespace {
@@ -13,7 +13,8 @@ namespace {
 // counts.
 struct ObserveFlags {
   bool json = false;
-  std::string output, html, device = "cpu", tpu;
+  std::string output, html, device = "cpu";
+  PredictedDeviceValues predicted;
 };
 
 void describe_observe(config::OptionTable& table, ObserveOptions& options, ObserveFlags& flags,
@@ -24,8 +25,7 @@ void describe_observe(config::OptionTable& table, ObserveOptions& options, Obser
   if (command == "estimate") {
     d("device", &ObserveFlags::device,
       "Predict for cpu, or for a GPU that need not be installed: cuda:v100-16gb ...");
-    d("tpu", &ObserveFlags::tpu,
-      "Run on device tpu, where libtpu compiles each program: v5e:2x2, v6e:2x4 ...");
+    flags.predicted.describe(table, &PredictedDevice::help_for_program);
   }
   d("json", &ObserveFlags::json, "Print JSON on standard output instead of tables.");
   d("output", &ObserveFlags::output,
@@ -43,7 +43,8 @@ void set_output(std::string& output, const config::Assignment& given, const Obse
 
 void set_device(std::string& device, const config::Assignment& given) {
   const std::string name = config::to_text(given.value);
-  if (given.key == "tpu") device = std::string(kTpuDevice) + parse_tpu_topology(name).name;
+  if (const PredictedDevice* const kind = predicted_device_of_option(given.key))
+    device = kind->parse(name);
   if (given.key != "device") return;
   device = name;
   if (device != "cpu") find_gpu(device);

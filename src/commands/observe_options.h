@@ -24,8 +24,8 @@ struct Assignment;
 struct ObserveOptions {
   std::int64_t steps = 3;       // Optimizer steps, after which the program ends.
   std::string output = "text";  // "text", "json", or a file in the format of its name's ending.
-  // For `estimate` only: cpu, cuda:NAME (hasten/machine/gpus.h) or tpu:TOPOLOGY
-  // (tpu/machine/tpus.h).
+  // For `estimate` only: cpu, cuda:NAME (hasten/machine/gpus.h), or a device of another kind
+  // (commands/predicted_device.h), such as tpu:v5e:2x2.
   std::string device = "cpu";
   bool help = false;
   std::vector<std::string> program;  // With its arguments.
@@ -37,8 +37,8 @@ inline constexpr const char* kObserveVariable = "HASTEN_OBSERVE_OUTPUT";  // Obs
 inline constexpr const char* kObserveStepsVariable = "HASTEN_OBSERVE_STEPS";
 inline constexpr const char* kDryRunVariable = "HASTEN_DRY_RUN";  // Device; unset in a real run.
 
-// For a TPU: the JSON file with the anatomy of the same program in a dry run on the CPU. The report
-// shows it next to its own figures.
+// The JSON file with the anatomy of the same program in a dry run on the CPU. The reports of some
+// devices show it next to their own figures (PredictedDevice::is_compared_with_cpu).
 inline constexpr const char* kCpuPredictionVariable = "HASTEN_OBSERVE_CPU_PREDICTION";
 
 // The path /proc/PID/fd/NUMBER of an empty file that the process PID, which runs the program, has
@@ -57,7 +57,8 @@ HASTEN_INTERNAL_API ObserveOptions parse_observe(const std::vector<std::string>&
                                                  const std::string& command);
 HASTEN_INTERNAL_API std::string observe_help(const std::string& command, int width);
 
-// Sets the device that --device or --tpu names; other flags have no effect.
+// Sets the device that --device or the option of another kind of device names; other flags have no
+// effect.
 void set_device(std::string& device, const config::Assignment& given);
 
 }  // namespace hasten

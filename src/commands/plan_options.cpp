@@ -2,13 +2,13 @@
 
 #include <algorithm>
 
+#include "commands/predicted_device.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
 #include "hasten/machine/gpus.h"
 #include "options/help.h"
 #include "options/size.h"
 #include "options/sources.h"
-#include "tpu/machine/tpus.h"
 
 namespace hasten {
 namespace {
@@ -54,7 +54,8 @@ void check_options_of_estimate(const EstimateConfiguration& step) {
               "--steps");
   if (step.what_if) return;
   check_unset(step.mode != EstimateMode::training, str("--mode ", name_of(step.mode)));
-  check_unset(starts_with(step.device, kTpuDevice), "--tpu");
+  if (const PredictedDevice* const kind = predicted_device_of(step.device))
+    check_unset(/*is_set=*/true, str("--", kind->option()));
 }
 
 // A report on each technique alone includes all techniques, so options that choose techniques have
@@ -69,8 +70,7 @@ void check_choices(const PlanConfiguration& plan) {
 
 void set_limit(PlanConfiguration& plan) {
   const std::string& device = plan.step.device;
-  const bool is_gpu = device != "cpu" && !starts_with(device, kTpuDevice);
-  const std::int64_t capacity = is_gpu ? find_gpu(device).memory : 0;
+  const std::int64_t capacity = memory_limit_of(device);
   if (plan.memory.empty()) {
     if (capacity == 0 && !plan.step.what_if)
       config::throw_missing("--memory is missing", "set it to the limit, such as --memory 16GiB");

@@ -10,9 +10,9 @@
 
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
+#include "machine/installed_devices.h"
 #include "machine/installed_gpus.h"
 #include "options/variable_of.h"
-#include "tpu/machine/installed_tpus.h"
 
 namespace hasten::config {
 namespace {
@@ -110,10 +110,11 @@ void remove_overridden(std::vector<Assignment>& weaker, const std::vector<Assign
 std::int64_t cpus() { return std::max<std::int64_t>(1, std::thread::hardware_concurrency()); }
 
 std::int64_t process_count_for(const std::string& kind, const Origin& origin) {
+  if (kind != "gpu") {
+    const std::int64_t devices = kind == "auto" ? installed_devices() : 0;
+    return devices > 0 ? devices : cpus();
+  }
   const auto gpus = static_cast<std::int64_t>(installed_gpus().size());
-  const auto tpus = static_cast<std::int64_t>(installed_tpus().size());
-  if (kind == "auto" && gpus == 0 && tpus > 0) return tpus;
-  if (kind == "cpu" || (kind == "auto" && gpus == 0)) return cpus();
   if (gpus > 0) return gpus;
   throw ConfigError("config.bad-value",
                     {.what = origin.where, .got = "gpu", .expected = "a GPU in this machine"});

@@ -4,7 +4,6 @@
 #include "hasten/machine/gpus.h"
 #include "hasten/prepare/detail/precision.h"
 #include "plan/step_time_model.h"
-#include "tpu/machine/tpus.h"
 #include "tpu/plan/tpu_step_model.h"
 
 namespace hasten {
@@ -59,7 +58,7 @@ class HostOrGpuStepModel final : public StepModel {
 }  // namespace
 
 std::unique_ptr<StepModel> make_step_model(const PlanOptions& options) {
-  if (starts_with(options.step.device, kTpuDevice)) return make_tpu_step_model();
+  if (auto model = make_tpu_step_model(options.step.device)) return model;
   return std::make_unique<HostOrGpuStepModel>(options.budget);
 }
 

@@ -89,8 +89,9 @@ void Trainer::Impl::ModelSetup::set_recomputation() {
   if (trainer_.traits().merges_equal_operations) {
     throw ConfigError("trainer.recomputation",
                       {.what = "activation_checkpointing",
-                       .got = "a TPU, whose compiler merges what is computed twice",
-                       .expected = "the CPU or a GPU",
+                       .got = str("device ", trainer_.accelerator.device().str(),
+                                  ", whose compiler merges what is computed twice"),
+                       .expected = "a device without such a compiler, such as a GPU",
                        .hint = "use smaller batches with gradient_accumulation_steps"});
   }
   const Recomputation wanted = recomputation_of(trainer_.args.activation_checkpointing_kwargs);

@@ -24,6 +24,12 @@
 namespace hasten {
 namespace {
 
+[[noreturn]] void throw_padding_free(const std::string& got, const std::string& expected) {
+  throw ConfigError(
+      "trainer.padding-free",
+      {.what = "padding_free", .got = got, .expected = expected, .hint = "leave out padding_free"});
+}
+
 DistributedDataParallelKwargs data_parallel_options(const TrainingArguments& args) {
   DistributedDataParallelKwargs out;
   out.bucket_cap_mb = args.ddp_bucket_cap_mb.value_or(out.bucket_cap_mb);
@@ -370,23 +376,22 @@ void Trainer::Impl::check_loss_shape(const at::Tensor& loss) const {
 
 void Trainer::Impl::check_padding_free() const {
   if (!args.padding_free) return;
-  const auto refuse = [](const std::string& got, const std::string& expected) {
-    throw ConfigError("trainer.padding-free", {.what = "padding_free",
-                                               .got = got,
-                                               .expected = expected,
-                                               .hint = "leave out padding_free"});
-  };
-  if (traits().needs_static_shapes)
-    refuse("a TPU, which compiles a program for each number of tokens", "the CPU or a GPU");
+  if (traits().needs_static_shapes) {
+    throw_padding_free(str("device ", accelerator.device().str(),
+                           ", which compiles a program for each number of tokens"),
+                       "a device that does not, such as a GPU");
+  }
   const TrainingTraits* const of_model = model_traits();
   if (of_model == nullptr || !of_model->supports_packed_batches()) {
-    refuse(c10::demangle(typeid(*model).name()) + ", which does not take several texts in one row",
-           "a model of hasten for texts, or one that overrides "
-           "TrainingTraits::supports_packed_batches");
+    throw_padding_free(
+        c10::demangle(typeid(*model).name()) + ", which does not take several texts in one row",
+        "a model of hasten for texts, or one that overrides "
+        "TrainingTraits::supports_packed_batches");
   }
   const std::type_info* const batches = parts.train_dataset.batch_type();
   if (batches != nullptr && *batches != typeid(TensorDict))
-    refuse("batches of the type " + c10::demangle(batches->name()), "batches of TensorDict");
+    throw_padding_free("batches of the type " + c10::demangle(batches->name()),
+                       "batches of TensorDict");
 }
 
 // compute_loss and classes that derive from Trainer may read outputs with an entry for each token

@@ -10,6 +10,7 @@
 #include "hasten/base/text.h"
 #include "plan/techniques.h"
 #include "tpu/device/opened_tpu.h"
+#include "tpu/machine/tpus.h"
 
 namespace hasten {
 namespace {
@@ -53,6 +54,8 @@ class TpuStepModel final : public StepModel {
 
 }  // namespace
 
-std::unique_ptr<StepModel> make_tpu_step_model() { return std::make_unique<TpuStepModel>(); }
+std::unique_ptr<StepModel> make_tpu_step_model(std::string_view device) {
+  return starts_with(device, kTpuDevice) ? std::make_unique<TpuStepModel>() : nullptr;
+}
 
 }  // namespace hasten

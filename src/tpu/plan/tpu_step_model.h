@@ -2,8 +2,8 @@
 // Predicts the memory of a step on a TPU. Each prediction runs in a forked process, because a
 // process can have only one estimate of a TPU's memory.
 //
-//   const auto model = make_tpu_step_model();
-//   const StepPrediction step = model->predict(options);      // options.device is "tpu:v5e:2x2"
+//   const auto model = make_tpu_step_model(options.device);   // "tpu:v5e:2x2"
+//   const StepPrediction step = model->predict(options);
 //   if (step.rejection_reason.empty()) std::cout << step.cost.bytes;
 //
 // predict() throws UsageError "process.fork-after-tpu" in a process that has opened a TPU,
@@ -12,11 +12,13 @@
 #pragma once
 
 #include <memory>
+#include <string_view>
 
 #include "plan/step_model.h"
 
 namespace hasten {
 
-std::unique_ptr<StepModel> make_tpu_step_model();
+// Returns null if the device is not a TPU.
+std::unique_ptr<StepModel> make_tpu_step_model(std::string_view device);
 
 }  // namespace hasten

@@ -1,5 +1,7 @@
 #include "commands/estimate_options.h"
 
+#include "commands/predicted_device.h"
+#include "hasten/machine/gpus.h"
 #include "unit/options/support.h"
 
 namespace commands_estimate_options_test {
@@ -81,6 +83,18 @@ TEST_CASE("estimate options: an estimate for a TPU has no timeline and no memory
     CHECK(code("--device=cuda:h200", file) == "no error");
   }
   CHECK(code("--tpu=v5e:2x2", "a.json") == "no error");
+}
+
+TEST_CASE("estimate options: the kind of a device follows from its name") {
+  for (const char* const device : {"cpu", "cuda", "cuda:v100-16gb", "cuda:tpu", "tpus:v5e:2x2"})
+    CHECK(predicted_device_of(device) == nullptr);
+  const PredictedDevice* const kind = predicted_device_of("tpu:v5e:2x2");
+  REQUIRE(kind != nullptr);
+  CHECK(kind == predicted_device_of_option("tpu"));
+  CHECK(kind->parse("v5e:2x2") == "tpu:v5e:2x2");
+  CHECK(memory_limit_of("cuda:v100-16gb") == find_gpu("cuda:v100-16gb").memory);
+  CHECK(memory_limit_of("tpu:v5e:2x2") == 0);
+  CHECK(memory_limit_of("cpu") == 0);
 }
 
 }  // namespace commands_estimate_options_test
