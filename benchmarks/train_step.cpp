@@ -24,7 +24,7 @@
 #include "hasten/ops/ops.h"
 #include "hasten/optim/adamw.h"
 #include "hasten/optim/scheduler.h"
-#include "hasten/prepare/detail/precision.h"
+#include "hasten/prepare/detail/autocast.h"
 #include "naive_bert.h"
 
 namespace {

@@ -16,7 +16,7 @@
 #include "hasten/base/text.h"
 #include "hasten/models/generation.h"
 #include "hasten/models/pretrained_model.h"
-#include "hasten/prepare/detail/precision.h"
+#include "hasten/prepare/detail/autocast.h"
 #include "hasten/tokenizers/tokenizer.h"
 #include "torch_commands.h"
 

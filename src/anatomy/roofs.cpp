@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "hasten/ops/ops.h"
-#include "hasten/prepare/detail/precision.h"
+#include "hasten/prepare/detail/autocast.h"
 
 namespace hasten::anatomy {
 namespace {

@@ -2,7 +2,7 @@
 
 #include "hasten/base/text.h"
 #include "hasten/machine/gpus.h"
-#include "hasten/prepare/detail/precision.h"
+#include "hasten/prepare/detail/autocast.h"
 #include "plan/step_time_model.h"
 #include "tpu/plan/tpu_step_model.h"
 

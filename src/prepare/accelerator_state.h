@@ -18,7 +18,7 @@
 #include <vector>
 
 #include "checkpoint/group_save.h"
-#include "hasten/prepare/detail/precision.h"
+#include "hasten/prepare/detail/autocast.h"
 #include "hasten/prepare/detail/step_observer.h"
 #include "hasten/process/detail/logger.h"
 #include "hasten/process/group.h"

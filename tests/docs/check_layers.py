@@ -40,8 +40,6 @@ DEVICE_KIND = re.compile(r"is_cuda\(|is_privateuseone|kCUDA|kPrivateUse1|hasCUDA
                          r"\bDry(Gpu|Tpu)::is_\w+\(|\bDryTpu::active|\bis_gpu_simulated\(|\bis_cuda_library_loaded\(|\btpu_is_open\(|"
                          r"\bis_(for|on)_(tpu|gpu|cuda)\(|\bon_tpus?\(|defers_reading")
 FOREIGN_NAMES = "src/process/backend/gloo_types/"
-# Public headers that programs include by their paths.
-SAME_PUBLIC_NAMES = {"precision.h": 2}
 # The headers that hasten_embed() writes (cmake/HastenEmbed.cmake).
 GENERATED = re.compile(r"\.(html|css|js|py)\.h$")
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', flags=re.MULTILINE)
@@ -113,7 +111,7 @@ def repeated_names():
             if not name.startswith(FOREIGN_NAMES):
                 files[path.name].append(name)
     for name, paths in files.items():
-        if len(paths) > SAME_PUBLIC_NAMES.get(name, 1):
+        if len(paths) > 1:
             yield f"{', '.join(paths)}: these files have the same name"
 
 

@@ -13,7 +13,7 @@
 
 #include "device.h"
 #include "hasten/ops/ops.h"
-#include "hasten/prepare/detail/precision.h"
+#include "hasten/prepare/detail/autocast.h"
 #include "ops/adapted_weight.h"
 #include "ops/bias_tanh_gelu.h"
 #include "ops/composed_attention.h"

@@ -23,7 +23,7 @@
 #include "hasten/models/recomputation.h"
 #include "hasten/models/vit.h"
 #include "hasten/ops/ops.h"
-#include "hasten/prepare/detail/precision.h"
+#include "hasten/prepare/detail/autocast.h"
 #include "hasten/trainer/estimate.h"
 #include "unit/code_of.h"
 

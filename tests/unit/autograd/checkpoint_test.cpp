@@ -14,7 +14,7 @@
 #include "hasten/anatomy/dry_run.h"
 #include "hasten/machine/gpus.h"
 #include "hasten/ops/ops.h"
-#include "hasten/prepare/detail/precision.h"
+#include "hasten/prepare/detail/autocast.h"
 #include "unit/code_of.h"
 
 namespace autograd_checkpoint_test {

@@ -5,7 +5,7 @@
 #include "hasten/accelerator.h"
 #include "hasten/anatomy/dry_run.h"
 #include "hasten/ops/ops.h"
-#include "hasten/prepare/detail/precision.h"
+#include "hasten/prepare/detail/autocast.h"
 #include "unit/anatomy/same_memory.h"
 
 namespace ops_linear_cross_entropy_test {

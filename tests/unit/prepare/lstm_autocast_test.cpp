@@ -6,7 +6,7 @@
 #include <thread>
 #include <vector>
 
-#include "hasten/prepare/detail/precision.h"
+#include "hasten/prepare/detail/autocast.h"
 
 using namespace hasten;
 

@@ -1,5 +1,5 @@
 // File: hasten/options/detail/precision.h
-// The type in which matrix products are computed. hasten/prepare/detail/precision.h says what each
+// The type in which matrix products are computed. hasten/prepare/detail/autocast.h says what each
 // means.
 //
 //   const Precision precision = from_name<Precision>("bf16").value();

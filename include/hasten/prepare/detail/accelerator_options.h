@@ -18,8 +18,8 @@
 
 #include "hasten/data/detail/loader_sharding.h"
 #include "hasten/optim/grad_scaler.h"
+#include "hasten/prepare/detail/autocast.h"
 #include "hasten/prepare/detail/data_parallel.h"
-#include "hasten/prepare/detail/precision.h"
 #include "hasten/prepare/detail/save_state.h"
 #include "hasten/process/group.h"
 #include "hasten/track/tracker.h"

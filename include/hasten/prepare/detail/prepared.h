@@ -29,7 +29,7 @@
 #include "hasten/device/detail/deferred_scalar.h"
 #include "hasten/models/hooks.h"
 #include "hasten/optim/scheduler.h"
-#include "hasten/prepare/detail/precision.h"
+#include "hasten/prepare/detail/autocast.h"
 #include "hasten/prepare/detail/prepared_loader.h"
 
 namespace hasten {

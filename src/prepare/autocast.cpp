@@ -1,4 +1,4 @@
-#include "hasten/prepare/detail/precision.h"
+#include "hasten/prepare/detail/autocast.h"
 
 #include <ATen/autocast_mode.h>
 #include <torch/torch.h>

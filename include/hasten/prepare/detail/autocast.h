@@ -1,5 +1,6 @@
-// File: hasten/prepare/detail/precision.h
-// The type in which matrix products are computed, and a scope in which it applies.
+// File: hasten/prepare/detail/autocast.h
+// A scope in which matrix products are computed in another type, and whether this CPU is fast in
+// that type.
 //
 //   const AutocastGuard guard(Precision::bf16, at::kCPU);  // until the end of the block
 //
