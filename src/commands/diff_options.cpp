@@ -15,7 +15,7 @@ void describe(config::OptionTable& table, DiffCommand& command) {
 void describe(config::OptionTable& table, VerifyCommand& command) {
   config::Describer d(table, command);
   d("from", &VerifyCommand::from,
-    "Continue from the checkpoint of this step of the run. 0: from the beginning.")
+    "Continue from the checkpoint of this step of the run. 0 means the beginning of the run.")
       .at_least(0);
 }
 
@@ -65,9 +65,9 @@ std::string verify_help(int width) {
   config::OptionTable table;
   describe(table, command);
   return "usage: hasten verify RUN [--NAME VALUE ...]\n\n"
-         "Repeats a part of a run of hasten train and compares the hashes of every k steps, so\n"
-         "that anybody can check that RUN, its output_dir, holds what its arguments and data\n"
-         "give. RUN was made with --hash_chain_steps. Call it in the folder in which the run was\n"
+         "Repeats a part of a run of hasten train and compares the hashes of every k steps. This\n"
+         "checks that RUN, the output_dir of the run, is the result of its arguments and data.\n"
+         "The run must have used --hash_chain_steps. Call it in the folder in which the run was\n"
          "started. The exit code is 0 if all hashes are equal, and 1 if one differs.\n\n" +
          config::help_text(table, width);
 }

@@ -48,12 +48,12 @@ void describe_generate(config::OptionTable& table, GenerateCommand& command) {
     "Make tokens of the text less probable, if above 1.")
       .above(0);
   d("no_repeat_ngram_size", &C::no_repeat_ngram_size,
-    "Let no sequence of this many tokens occur twice; 0: it may.")
+    "Let no sequence of this many tokens occur twice. 0 means that it may.")
       .at_least(0);
   d.group("Sampling");
   d("do_sample", &C::do_sample, "Draw each token from its probability.");
   d("temperature", &C::temperature, "Divide logits by this number.").above(0);
-  d("top_k", &C::top_k, "Draw only from this many tokens; 0: from all.").at_least(0);
+  d("top_k", &C::top_k, "Draw only from this many tokens. 0 means all of them.").at_least(0);
   d("top_p", &C::top_p, "Draw only from the fewest tokens whose probabilities have this sum.")
       .at_least(0)
       .at_most(1);

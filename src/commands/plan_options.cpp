@@ -16,8 +16,8 @@ namespace {
 void describe_plan(config::OptionTable& table, PlanConfiguration& plan) {
   config::Describer d(table, plan);
   d("memory", &PlanConfiguration::memory,
-    "Set the limit of memory, with a unit: 16GiB, 16GB. On the CPU it includes the program. Unset: "
-    "the memory of the GPU that --device names, which is the most.");
+    "Set the limit of memory, with a unit: 16GiB, 16GB. On the CPU it includes the program. If "
+    "unset, it is the memory of the GPU that --device names, which is also the largest limit.");
   d("keep_effective_batch", &PlanConfiguration::keep_effective_batch,
     "Keep the rows of a step: batch times gradient_accumulation_steps. Otherwise a step may have "
     "fewer rows if that is faster.");

@@ -12,8 +12,8 @@ void describe(config::OptionTable& table, PlotCommand& command) {
   d("output", &PlotCommand::output, "Write the page to this file.");
   d("curves", &PlotCommand::curves, "Draw only the curves of these names, such as train/loss.");
   d("smoothing", &PlotCommand::smoothing,
-    "Smooth the curves with this weight of the values before, from 0 to below 1. The page can "
-    "change it.")
+    "Smooth the curves with this weight of the earlier values, at least 0 and below 1. The page "
+    "can change it.")
       .at_least(0)
       .below(1);
   d("log_scale", &PlotCommand::log_scale, "Begin with logarithmic scales. The page can change it.");

@@ -42,7 +42,7 @@ void describe_search(config::OptionTable& table, SearchCommand& command) {
     "Compare the trials by their last value of this metric. If unset, metric_for_best_model or "
     "else eval_loss.");
   d("direction", &SearchCommand::direction,
-    "Search the smallest or the largest value. If unset, the smallest of a metric that ends in "
+    "Search for the smallest or the largest value. If unset, the smallest of a metric that ends in "
     "loss, and otherwise the largest.");
   d("seed", &SearchCommand::seed, "Set the seed of the random values.").at_least(0);
   d("n_jobs", &SearchCommand::n_jobs,

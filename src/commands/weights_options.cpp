@@ -22,7 +22,8 @@ struct WeightsFlags {
 void describe_merge_weights(config::OptionTable& table, WeightsFlags& flags) {
   config::Describer d(table, flags);
   d("max_shard_size", &WeightsFlags::max_shard_size,
-    "Write several files of at most this size, such as 5GB, with an index. Unset: one file.");
+    "Write several files of at most this size, such as 5GB, with an index. If unset, write "
+    "one file.");
 }
 
 void describe_convert(config::OptionTable& table, WeightsFlags& flags) {
