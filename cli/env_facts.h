@@ -7,9 +7,10 @@
 
 namespace hasten::cli {
 
-// Keys are in printing order; a value is a text, a number, a list, or a map of these. `config_file`
-// is empty if there is none. `named` is true if the user named the file: if it cannot be read, the
-// function then throws Error. Otherwise the error becomes one of the facts.
+// Returns the facts in the order in which they are printed. A value is a text, a number, a list, or
+// a map of these. `config_file` is empty if there is none. `named` is true if the user named the
+// file: if it cannot be read, the function then throws Error. Otherwise the error becomes one of
+// the facts.
 nlohmann::ordered_json env_facts(const std::string& config_file, bool named);
 
 }  // namespace hasten::cli

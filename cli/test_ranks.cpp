@@ -22,11 +22,12 @@ class RankMonitor {
   void run() {
     while (const auto line = launcher_.line(deadline())) handle_message(Json::parse(line->text));
     if (!launcher_.is_at_end()) return give_up();
-    const bool elsewhere = !main_rank_has_reported_ && (ended_ || run_.main_rank_is_remote);
-    if (elsewhere) report_.show_only_failures();
+    const bool main_rank_is_elsewhere =
+        !main_rank_has_reported_ && (ended_ || run_.main_rank_is_remote);
+    if (main_rank_is_elsewhere) report_.show_only_failures();
     const int code = launcher_.wait(in(kEndTimeout)).value_or(-1);
     if (!ended_ || (code != 0 && !stopped_)) return fail_with(code);
-    if (elsewhere && failures_ > 0)
+    if (main_rank_is_elsewhere && failures_ > 0)
       fail("ranks", str(failures_,
                         " checks of these ranks failed; see the output on the machine of the "
                         "main process"));

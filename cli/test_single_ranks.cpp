@@ -17,7 +17,7 @@
 namespace hasten::cli {
 namespace {
 
-// Versions.
+// All ranks must run the same versions.
 
 Json versions(RankContext&) { return {{"hasten", HASTEN_VERSION}, {"libtorch", TORCH_VERSION}}; }
 
@@ -28,7 +28,7 @@ CheckOutcome evaluate_versions(RankContext&, const std::vector<Json>& facts) {
           {{"hasten", hasten}, {"libtorch", libtorch}}};
 }
 
-// Ranks.
+// Each rank must exist once.
 
 Json ranks(RankContext& rank) {
   return {{"world", rank.worker.world_size},
@@ -48,7 +48,7 @@ CheckOutcome evaluate_ranks(RankContext& rank, const std::vector<Json>& facts) {
   return {size == 1 ? "0, once" : str("0 to ", size - 1, ", once each"), {{"world_size", size}}};
 }
 
-// Local ranks.
+// Each machine must have consecutive ranks, with the local ranks 0, 1, ... of its own count.
 
 Json local_ranks(RankContext& rank) {
   return {{"host", host_name()},
@@ -58,7 +58,6 @@ Json local_ranks(RankContext& rank) {
           {"local_world", rank.worker.local_world_size}};
 }
 
-// Each machine must have consecutive ranks, with the local ranks 0, 1, ... of its own count.
 CheckOutcome evaluate_local_ranks(RankContext& rank, const std::vector<Json>& facts) {
   std::vector<std::string> machines;
   std::size_t at = 0;
@@ -84,7 +83,7 @@ CheckOutcome evaluate_local_ranks(RankContext& rank, const std::vector<Json>& fa
   return {join(machines, ", "), {{"machines", machines.size()}}};
 }
 
-// Address, threads and devices.
+// The ranks must agree on the address of rank 0, on their threads and on the kind of their device.
 
 Json environment(RankContext& rank) {
   const ProcessState& process = rank.process;
@@ -153,7 +152,7 @@ CheckOutcome evaluate_devices(RankContext&, const std::vector<Json>& facts) {
           {{"devices", values_of(facts, "device")}}};
 }
 
-// Process state.
+// Each rank must find the same process state each time it asks.
 
 Json process_state(RankContext& rank) {
   const bool cpu = rank.process.device.is_cpu();
@@ -183,7 +182,7 @@ CheckOutcome evaluate_process_state(RankContext& rank, const std::vector<Json>& 
   return {"created twice, equal; one main, one last, one local main per machine", {}};
 }
 
-// Seeds.
+// The same seed must give all ranks the same random numbers.
 
 std::string digest(const at::Tensor& tensor) {
   const at::Tensor whole = tensor.contiguous();
