@@ -42,7 +42,7 @@ struct Options {
   std::int64_t batch = 8, seq = 128, steps = 20, blocks = 3, warm_up = 5;
 };
 
-[[noreturn]] void refuse(const std::string& flag) {
+[[noreturn]] void exit_with_usage(const std::string& flag) {
   std::fprintf(
       stderr,
       "gpu_step: got %s, expected --model, --batch, --seq, --precision fp32|tf32|bf16|fp16, "
@@ -57,7 +57,7 @@ Options parse(int argc, char** argv) {
   Options o;
   for (int i = 1; i < argc; i += 2) {
     const std::string flag = argv[i];
-    if (i + 1 == argc) refuse(flag);
+    if (i + 1 == argc) exit_with_usage(flag);
     const std::string value = argv[i + 1];
     if (flag == "--model")
       o.model = value;
@@ -86,7 +86,7 @@ Options parse(int argc, char** argv) {
     else if (flag == "--cuda_graph" && (value == "auto" || value == "0" || value == "1"))
       o.cuda_graph = value;
     else
-      refuse(flag);
+      exit_with_usage(flag);
   }
   return o;
 }

@@ -85,7 +85,7 @@ class RunContext:
 
     def start(self, arguments, **environment):
         """Starts a program in a session of its own; its output goes to a file."""
-        self.refuse_if_interrupted()
+        self.check_interrupted()
         log = self.logs / (self.case.replace("/", "_").replace(" ", "_") + ".log")
         output = open(log, "a")
         output.write("$ " + " ".join(map(str, arguments)) + "\n")
@@ -97,7 +97,7 @@ class RunContext:
         self.running.append(process)
         return process
 
-    def refuse_if_interrupted(self):
+    def check_interrupted(self):
         if self.interrupted.is_set():
             raise Skipped("interrupted")
 
@@ -114,7 +114,7 @@ class RunContext:
             self.kill(process)
             raise TimedOut(f"killed at the limit; {self.last_line(process)}") from None
         self.kill(process)                                # ends the processes that it may have left
-        self.refuse_if_interrupted()
+        self.check_interrupted()
         return process.returncode
 
     def kill(self, process):
@@ -167,7 +167,7 @@ class RunContext:
         """Blocks until the output of a program contains the text. Raises Failed if it does not appear in time."""
         end = min(time.monotonic() + seconds, self.deadline)
         while text not in self.text_of(process):
-            self.refuse_if_interrupted()
+            self.check_interrupted()
             if process.poll() is not None:
                 raise Failed(f"ended with {process.returncode} before it printed {text!r}: {self.last_line(process)}")
             if time.monotonic() > end:
