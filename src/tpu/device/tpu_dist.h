@@ -1,6 +1,6 @@
 // File: tpu/device/tpu_dist.h (internal)
-// torch_tpu's c10d backend `tpu_dist`, which the module libhasten_tpu.so provides. Its collectives
-// are programs that the TPUs of all ranks run together over the links between them. The TPU must be
+// Creates torch_tpu's c10d backend `tpu_dist` in the module libhasten_tpu.so. Its collectives are
+// programs that the TPUs of all ranks run together over the links between them. The TPU must be
 // open already, as one of this job's TPUs (tpu/device/opened_tpu.h). Thread rule: any thread.
 #pragma once
 

@@ -1,6 +1,6 @@
 // File: tpu/machine/tpus.h (internal)
-// The TPU topologies that a prediction can be made for on a machine without a TPU, and the compiler
-// that it needs.
+// The TPU topologies for which a machine without a TPU can make predictions, and the compiler that
+// a prediction needs.
 //
 //   const TpuTopology topology = parse_tpu_topology("v5e:2x2");
 //   topology.chips;                                         // 4
@@ -23,16 +23,16 @@ namespace hasten {
 struct TpuTopology {
   std::string name;        // In libtpu's format: v5e:2x2.
   std::string chip;        // v4, v5e, v5p, v6e or tpu7x.
-  std::int64_t chips = 0;  // Number of all chips.
+  std::int64_t chips = 0;  // The number of all chips.
 };
 
 // Parses "CHIP:AxB" or "CHIP:AxBxC", with one size for each dimension of the chip's network. Throws
 // ConfigError "config.unknown-device".
 HASTEN_INTERNAL_API TpuTopology parse_tpu_topology(std::string_view name);
 
-// The path of libtpu.so: HASTEN_LIBTPU, or else the file in the Python package libtpu in the active
-// environment (VIRTUAL_ENV), in PYTHONPATH, or in one of `folders` (site-packages). Throws IoError
-// "device.tpu-compiler" with the command that installs it.
+// Returns the path of libtpu.so: HASTEN_LIBTPU, or else the file in the Python package libtpu in
+// the active environment (VIRTUAL_ENV), in PYTHONPATH, or in one of `folders` (site-packages).
+// Throws IoError "device.tpu-compiler" with the command that installs it.
 HASTEN_INTERNAL_API std::string find_libtpu(const config::Environment& environment,
                                             const std::vector<std::string>& folders = {});
 
