@@ -61,11 +61,12 @@ std::string checked_address(std::string address) {
   const bool bracketed = starts_with(address, "[") && ends_with(address, "]");
   if (bracketed) address = address.substr(1, address.size() - 2);
   const auto colons = std::count(address.begin(), address.end(), ':');
-  const bool odd = std::any_of(address.begin(), address.end(), [](unsigned char letter) {
-    return letter <= ' ' || letter >= 0x7f || letter == '/' || letter == '[' || letter == ']' ||
-           letter == ',';
-  });
-  if (address.empty() || odd || colons == 1 || (bracketed && colons == 0))
+  const bool has_invalid_letter =
+      std::any_of(address.begin(), address.end(), [](unsigned char letter) {
+        return letter <= ' ' || letter >= 0x7f || letter == '/' || letter == '[' || letter == ']' ||
+               letter == ',';
+      });
+  if (address.empty() || has_invalid_letter || colons == 1 || (bracketed && colons == 0))
     throw_environment({.what = "MASTER_ADDR",
                        .got = "'" + address + "'",
                        .expected = "the name or the address of one host",
