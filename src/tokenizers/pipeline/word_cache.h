@@ -1,14 +1,14 @@
 // File: tokenizers/pipeline/word_cache.h
-// The parts of words that a model has split before.
+// Keeps the parts of words that a model has split before.
 //
 //   WordCache cache;
 //   const std::uint64_t hash = hash_bytes(word);
 //   std::span<const WordPart> parts;
 //   if (!cache.find(word, hash, parts)) cache.insert(word, hash, split(word));
 //
-// It holds up to 65,536 words of at most 64 bytes, and 262,144 parts, which is 4 per word. It
-// starts over when it is full, so it takes 18 MB at most. Thread rule: one thread at a time. Throws
-// std::bad_alloc.
+// It holds up to 65,536 words of at most 64 bytes, and 262,144 parts, which is 4 per word. When it
+// is full, it removes all of them, so it takes 18 MB at most. Thread rule: one thread at a time.
+// Throws std::bad_alloc.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +26,8 @@ class WordCache {
  public:
   static constexpr std::size_t kMaxWordBytes = 64;
 
-  // Returns whether the word is known, and its parts. They are valid until the next insert().
+  // Returns whether the word is known, and sets `parts` to its parts. They are valid until the
+  // next insert().
   bool find(std::string_view word, std::uint64_t hash,
             std::span<const WordPart>& parts) const noexcept {
     if (slots_.empty()) return false;
@@ -52,7 +53,7 @@ class WordCache {
         static_cast<std::uint32_t>(parts_.size()), static_cast<std::uint32_t>(parts.size())};
     bytes_ += word;
     parts_.insert(parts_.end(), parts.begin(), parts.end());
-    place(slot);  // last, so that no slot refers to a word that found no memory
+    place(slot);  // last, so that no slot refers to a word if memory runs out
     ++count_;
   }
 
