@@ -6,8 +6,8 @@
 #include <utility>
 #include <vector>
 
-#include "data/column_names.h"
 #include "hasten/base/text.h"
+#include "hasten/data/detail/packed_rows.h"
 
 namespace hasten {
 namespace {
@@ -52,7 +52,7 @@ std::string unrepeatable_batch(AnyBatch batch) {
   // Attention takes the lengths of packed rows from the host, and a graph would keep those of its
   // recording.
   const TensorDict* const columns = batch.get_if<TensorDict>();
-  if (columns != nullptr && columns->contains(kRowBoundsColumn))
+  if (columns != nullptr && columns->contains(kPackedRows))
     return "packed batches, whose lengths differ";
   // copy_() replaces the memory of such a tensor, which a graph would not notice.
   for (const at::Tensor* const tensor : tensors_in(batch)) {

@@ -12,9 +12,9 @@
 #include <vector>
 
 #include "data/collate_columns.h"
-#include "data/column_names.h"
 #include "data/padding.h"
 #include "hasten/base/text.h"
+#include "hasten/data/detail/packed_rows.h"
 
 namespace hasten {
 namespace {
@@ -167,7 +167,7 @@ TensorDict DataCollatorWithFlattening::operator()(std::span<const TensorDict> ro
   if (return_position_ids) batch["position_ids"] = joined(flat.positions);
   if (return_seq_idx) batch["seq_idx"] = joined(flat.numbers);
   if (return_flash_attn_kwargs) {
-    batch[kRowBoundsColumn] = batch["cu_seq_lens_k"] = at::tensor(flat.starts, at::kInt);
+    batch[kPackedRows] = batch["cu_seq_lens_k"] = at::tensor(flat.starts, at::kInt);
     batch["max_length_q"] = batch["max_length_k"] = at::scalar_tensor(flat.longest, at::kLong);
   }
   return batch;

@@ -6,11 +6,9 @@
 #include <limits>
 #include <numeric>
 #include <span>
-#include <string_view>
 #include <utility>
 #include <vector>
 
-#include "data/column_names.h"
 #include "data/padding.h"
 #include "formats/module_tensors.h"
 #include "hasten/base/error.h"
@@ -20,8 +18,6 @@
 
 namespace hasten {
 namespace {
-
-static_assert(std::string_view(kPackedRows) == kRowBoundsColumn);
 
 const at::Tensor* find(const TensorDict& batch, const char* name) {
   const auto found = batch.find(name);

@@ -20,18 +20,12 @@
 #include <vector>
 
 #include "hasten/base/detail/export.h"
+#include "hasten/data/detail/packed_rows.h"
 #include "hasten/formats/detail/tensor_dict.h"
 
 namespace hasten {
 
 struct Recomputation;  // hasten/models/recomputation.h
-
-// The tensor of a packed batch, int32 [rows + 1]: the offset of each row, and the end of the last
-// one.
-inline constexpr const char* kPackedRows = "cu_seq_lens_q";
-// A copy of that tensor in host memory. A batch gets it when it is moved to another device, so that
-// a model knows the lengths of the rows without waiting for the device.
-inline constexpr const char* kPackedRowsOnHost = "cu_seq_lens_on_host";
 
 class HASTEN_API TrainingTraits {
  public:
@@ -90,7 +84,7 @@ class HASTEN_API TrainingTraits {
   virtual bool set_loss_only(bool /*loss_only*/) { return false; }
 
   // True if forward() accepts batches of one row that consists of several texts, with their offsets
-  // in `cu_seq_lens_q` (DataCollatorWithFlattening with return_flash_attn_kwargs).
+  // in kPackedRows (DataCollatorWithFlattening with return_flash_attn_kwargs).
   virtual bool supports_packed_batches() const { return false; }
   // True if an output of forward() has an entry for each token. If it is false, each output has an
   // entry for each row, also in a batch of packed rows, so that evaluations with padding_free leave
