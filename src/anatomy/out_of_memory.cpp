@@ -140,7 +140,7 @@ class Explanation {
   std::string text() const {
     const std::optional<OutOfMemory> place = find_failure();
     if (!place) return "";
-    const std::int64_t capacity = total(place->held);
+    const std::int64_t capacity = total(place->allocated);
     return str(to_text(*place), "\n", rows_that_fit(capacity), "\n", capacity);
   }
 

@@ -86,7 +86,7 @@ void Anatomy::Recorder::fill_out_of_memory(Memory& memory) const {
                                      .phase = block.site.phase,
                                      .module = modules_.name(block.site.module),
                                      .operation = operation_name(block.site),
-                                     .held = ledger_.bytes_after(out_of_memory_event_ - 1),
+                                     .allocated = ledger_.bytes_after(out_of_memory_event_ - 1),
                                      .modules = std::move(holders.modules),
                                      .largest = std::move(holders.largest)};
 }

@@ -39,7 +39,7 @@ Json json_of_textbook(const Memory& memory) {
 Json json_of(const OutOfMemory& failure) {
   Json out = {{"requested", failure.requested},  {"component", name_of(failure.component)},
               {"phase", name_of(failure.phase)}, {"module", failure.module},
-              {"operation", failure.operation},  {"held", json_of(failure.held)}};
+              {"operation", failure.operation},  {"held", json_of(failure.allocated)}};
   for (const ModuleMemory& each : failure.modules)
     out["modules"].push_back({{"module", each.module}, {"held", json_of(each.at_peak)}});
   return out;

@@ -280,7 +280,8 @@ std::string to_text(const OutOfMemory& failure) {
              failure.operation.empty() ? "" : ", in " + failure.operation,
              failure.module.empty() ? "" : " of " + failure.module, ", which requests ",
              human_bytes(failure.requested), " of ", name_of(failure.component), " when ",
-             human_bytes(total(failure.held)), " are held (", largest_components(failure.held), ")",
+             human_bytes(total(failure.allocated)), " are held (",
+             largest_components(failure.allocated), ")",
              layers.empty() ? "" : "; the layers that hold most are " + layers);
 }
 

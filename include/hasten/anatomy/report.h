@@ -45,13 +45,13 @@ struct LargeBlock {
   std::string module, operation;
 };
 
-// The allocation for which memory ran out, and what held the memory just before it.
+// The allocation for which memory ran out, and what was allocated just before it.
 struct OutOfMemory {
   std::int64_t requested = 0;  // Bytes of the allocation.
   Component component = Component::unknown;
   Phase phase = Phase::other;
-  std::string module, operation;  // Empty: unknown.
-  ComponentBytes held{};
+  std::string module, operation;      // Empty: unknown.
+  ComponentBytes allocated{};         // Just before it, by component.
   std::vector<ModuleMemory> modules;  // By descending total.
   std::vector<LargeBlock> largest;    // By descending size; at most 20.
 };

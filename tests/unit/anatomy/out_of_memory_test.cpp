@@ -124,13 +124,13 @@ TEST_CASE("out of memory: an anatomy with a limit names the allocation that exce
   const anatomy::Report report = anatomy.report();
   REQUIRE(report.memory.out_of_memory.has_value());
   const OutOfMemory& failure = *report.memory.out_of_memory;
-  CHECK(total(failure.held) <= 200 * kMiB);
-  CHECK(total(failure.held) + failure.requested > 200 * kMiB);
+  CHECK(total(failure.allocated) <= 200 * kMiB);
+  CHECK(total(failure.allocated) + failure.requested > 200 * kMiB);
   // 49 MiB of weights and two activations of 64 MiB; the third layer's result does not fit.
   CHECK(failure.phase == Phase::forward);
   CHECK(failure.module == "third");
   CHECK(failure.requested == 64 * kMiB);
-  CHECK(bytes_of(failure.held, Component::activations) >= 64 * kMiB);
+  CHECK(bytes_of(failure.allocated, Component::activations) >= 64 * kMiB);
   CHECK(to_text(failure).find("memory runs out in the forward pass, in aten::") == 0);
   CHECK(to_text(report).find("Out of memory: memory runs out") != std::string::npos);
   CHECK(to_json(report).find("\"out_of_memory\"") != std::string::npos);
@@ -153,7 +153,7 @@ TEST_CASE("out of memory: a dry GPU names the allocation that exceeds its capaci
   CHECK(report.memory.out_of_memory->requested >= 64 * kMiB);
   CHECK(report.memory.out_of_memory->phase == Phase::forward);
   CHECK(report.memory.gpu->missing > 0);
-  CHECK(total(report.memory.out_of_memory->held) <= 200 * kMiB);
+  CHECK(total(report.memory.out_of_memory->allocated) <= 200 * kMiB);
 }
 
 TEST_CASE("out of memory: the suggested batch is the largest that fits the GPU") {
