@@ -52,7 +52,7 @@ SourceChooser::SourceChooser(std::size_t sources, const InterleaveOptions& optio
 
 void SourceChooser::restart(std::int64_t epoch) {
   std::fill(exhausted_.begin(), exhausted_.end(), false);
-  turn_ = 0;
+  next_source_ = 0;
   random_ = RowRandom(mix_key(options_.seed, static_cast<std::uint64_t>(epoch), 0));
 }
 
@@ -67,9 +67,9 @@ std::size_t SourceChooser::next() {
   const bool skips =
       options_.stopping_strategy == StoppingStrategy::all_exhausted_without_replacement;
   for (;;) {
-    std::size_t source = turn_;
+    std::size_t source = next_source_;
     if (options_.probabilities.empty()) {
-      turn_ = (turn_ + 1) % exhausted_.size();
+      next_source_ = (next_source_ + 1) % exhausted_.size();
     } else {
       // If rounding leaves a remainder, the last dataset that can be drawn is chosen.
       double left = random_.uniform();

@@ -48,7 +48,7 @@ class HASTEN_API SourceChooser {
  private:
   InterleaveOptions options_;
   std::vector<bool> exhausted_;
-  std::size_t turn_ = 0;
+  std::size_t next_source_ = 0;  // Without probabilities.
   RowRandom random_{0};
 };
 
