@@ -65,7 +65,7 @@ void store_results(const Instruction& instruction, torch::jit::Stack& stack,
   for (const Output& output : instruction.outputs) {
     if (is_call && output.is_list) {
       if (next >= stack.size() || !stack[next].isTensorList())
-        fail_run(instruction, "no list of tensors", "one");
+        fail_run(instruction, "a result that is not a list", "a list of tensors");
       const std::vector<IValue> list = values_in(stack[next++]);
       if (list.size() != output.slots.size())
         fail_run(instruction, str(list.size(), " tensors"), std::to_string(output.slots.size()));
@@ -75,7 +75,7 @@ void store_results(const Instruction& instruction, torch::jit::Stack& stack,
     for (const int slot : output.slots) {
       if (next >= stack.size()) {
         if (slot == kNoSlot) continue;  // an operator that returns nothing
-        fail_run(instruction, str(stack.size(), " results"), "more");
+        fail_run(instruction, str(stack.size(), " results"), "one for each output");
       }
       store(slot, std::move(stack[next++]));
     }

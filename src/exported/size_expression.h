@@ -3,7 +3,7 @@
 // and the sizes that it writes in the notation of SymPy's srepr.
 //
 //   const auto guard = SizeExpression::parse_guard("L['x'].size()[0] == L['y'].size()[0]", inputs);
-//   if (!guard.evaluate(values)) refuse();
+//   const bool holds = guard.evaluate(values).value_or(0) != 0;
 //   const auto size = SizeExpression::parse_srepr("Mul(Integer(2), Symbol('s0', integer=True))");
 //
 // A small parser reads the text; Python never runs. Throws DataError "exported.graph" for a text
