@@ -45,15 +45,15 @@ double ratio_of_counts(double part, double whole) { return whole == 0 ? 0 : part
 }  // namespace
 
 bool are_entity_tags(const std::vector<std::string>& tags) {
-  bool any = false;
+  bool has_entity = false;
   for (const std::string& tag : tags) {
     if (tag == "O") continue;
     const bool fits = tag.size() > 2 && tag[1] == '-' &&
                       std::string_view("BIES").find(tag[0]) != std::string_view::npos;
     if (!fits) return false;
-    any = true;
+    has_entity = true;
   }
-  return any;
+  return has_entity;
 }
 
 std::vector<Entity> entities_of(const std::vector<std::string>& tags) {
@@ -128,11 +128,11 @@ void EntityScores::add_text(const std::vector<std::string>& labelled,
     return counts_[static_cast<std::size_t>(at - types_.begin())];
   };
   const std::vector<Entity> in_labels = entities_of(labelled);
-  const std::set<Entity> all(in_labels.begin(), in_labels.end());
+  const std::set<Entity> expected(in_labels.begin(), in_labels.end());
   for (const Entity& entity : in_labels) ++counts_of(entity).labelled;
   for (const Entity& entity : entities_of(predicted)) {
     ++counts_of(entity).predicted;
-    if (all.contains(entity)) ++counts_of(entity).found;
+    if (expected.contains(entity)) ++counts_of(entity).found;
   }
 }
 
