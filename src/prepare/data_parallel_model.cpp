@@ -144,7 +144,7 @@ class DataParallelModel::UnexchangedGradients {
   }
 
   struct AccumulatorHook {
-    // A shared_ptr in LibTorch 2.11, an intrusive_ptr in 2.15.
+    // This is a shared_ptr in LibTorch 2.11 and an intrusive_ptr in LibTorch 2.15.
     decltype(torch::autograd::impl::grad_accumulator(at::Tensor())) accumulator;
     std::uintptr_t key;
   };
@@ -284,9 +284,9 @@ bool DataParallelModel::has_gradients() const {
 }
 
 bool DataParallelModel::sends_buffers() const {
-  const bool apart =
+  const bool exchanges_nothing =
       synchronization == Synchronization::later || synchronization == Synchronization::never;
-  if (!options_.broadcast_buffers || apart || !at::GradMode::is_enabled()) return false;
+  if (!options_.broadcast_buffers || exchanges_nothing || !at::GradMode::is_enabled()) return false;
   const auto module = module_.lock();
   return module && module->is_training() && !module->buffers().empty();
 }
