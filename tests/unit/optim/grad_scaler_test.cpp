@@ -54,11 +54,11 @@ TEST_CASE("grad scaler: gradients are divided once, and a skipped step changes n
 TEST_CASE("grad scaler: a sparse gradient with repeated rows is divided as it is") {
   const Tensor table = at::zeros({6, 2}).requires_grad_();
   torch::optim::SGD sgd({table}, torch::optim::SGDOptions(1.0));
-  GradScaler used({.init_scale = 4});
+  GradScaler scaler({.init_scale = 4});
   const Tensor ids = torch::tensor({1, 3, 1}, at::kLong);
-  used.scale(at::embedding(table, ids, -1, false, /*sparse=*/true).sum()).backward();
+  scaler.scale(at::embedding(table, ids, -1, false, /*sparse=*/true).sum()).backward();
   REQUIRE(table.grad().is_sparse());
-  CHECK(used.step(sgd));
+  CHECK(scaler.step(sgd));
   CHECK(table.grad().is_sparse());
   CHECK(table[1][0].item<double>() == -2);
   CHECK(table[3][1].item<double>() == -1);
@@ -177,10 +177,10 @@ TEST_CASE("grad scaler: a loaded state continues, and a state without a number i
   const Tensor w = weight();
   torch::optim::SGD sgd({w}, torch::optim::SGDOptions(0.0));
   GradScaler scaler({.growth_interval = 3});
-  const auto update = [&](GradScaler& one) {
-    backward(one, w, 1);
-    one.step(sgd);
-    one.update();
+  const auto update = [&](GradScaler& each) {
+    backward(each, w, 1);
+    each.step(sgd);
+    each.update();
     sgd.zero_grad();
   };
   update(scaler);
