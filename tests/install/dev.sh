@@ -75,7 +75,7 @@ stub ctest <<'E2'
 #!/bin/sh
 case "$*" in
   *--print-labels*) echo "All Labels:"; sed 's/^/  /' "$WORK/labels" ;;
-  *) echo "ctest $*" >>"$WORK/calls"; exit "$(cat "$WORK/ctest_exit")" ;;
+  *) echo "ctest $*; bytecode: ${PYTHONDONTWRITEBYTECODE-written} $PYTHONPYCACHEPREFIX" >>"$WORK/calls"; exit "$(cat "$WORK/ctest_exit")" ;;
 esac
 E2
 
@@ -113,6 +113,13 @@ grep -q 'ctest .*-LE long -R unit/base' calls || fail "./dev test does not pass 
 fresh fuzz page tpu minilm arrow launchers portability unit
 dev test || fail "test failed"
 expect_requests "$(echo "$(packages_of build test fuzz page tpu launchers portability) libtorch-2.11.0 minilm-0.1.0 pyarrow-26.0.1 tpu-engine-0.2.0" | sorted)" "./dev test"
+
+# The tests keep Python's bytecode in the build tree, also on machines that turn bytecode off.
+fresh unit
+environment=(PYTHONDONTWRITEBYTECODE=1)
+dev test || fail "test failed"
+environment=()
+grep -q 'bytecode: written /.*/project/build/release/python_bytecode$' calls || fail "the tests do not keep bytecode"
 
 # LibTorch 2.15 has no TPU tests, so their packages are not fetched.
 fresh unit
