@@ -27,6 +27,7 @@ from clean import CLEAN
 parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
 parser.add_argument("hasten")
 parser.add_argument("collectives")
+parser.add_argument("--part", choices=("launchers", "ranks"), help="run only the cases in which ranks wait, or only those in which ranks compute")
 parser.add_argument("--only", help="run only the cases whose name contains this")
 options = parser.parse_args()
 HASTEN, COLLECTIVES = (os.path.abspath(path) for path in (options.hasten, options.collectives))
@@ -291,8 +292,8 @@ def leaving(machines):
     (FOLDER / "go").touch()
     check(launches[0].end() == 0, "the job succeeds", launches[0].text)
     (FOLDER / "go").unlink()
-    launches = [Launch(machines, rank, *static(2, rank), program("exec sleep 60\n")) for rank in range(2)]
-    time.sleep(1)
+    launches = [Launch(machines, rank, *static(2, rank), program(PRINT_RANK + "exec sleep 60\n")) for rank in range(2)]
+    check(all(launch.prints("of 2, local", 30) for launch in launches), "a fixed number of machines is running", *(l.text for l in launches))
     launches[1].process.send_signal(signal.SIGINT)
     check([launch.end() for launch in launches] == [130, 130], "with a fixed number of machines, no machine continues", *(l.text for l in launches))
 
@@ -429,9 +430,9 @@ def spare_machine(machines):
 
 
 def disconnected_machine(machines):
-    sleeper = program("exec sleep 77\n")
+    sleeper = program(PRINT_RANK + "exec sleep 77\n")
     launches = [Launch(machines, i, *elastic("3"), sleeper) for i in range(3)]
-    time.sleep(1.5)
+    check(all(launch.prints("of 3, local", 30) for launch in launches), "three machines are running", *(l.text for l in launches))
     began = time.monotonic()
     machines.cable(2, "down")
     check([launches[0].end(60), launches[1].end(60)] == [1, 1], f"a disconnected machine ends the job, after {time.monotonic() - began:.1f} s",
@@ -517,9 +518,9 @@ def all_connections_occupied(machines):
 
 
 def killed_coordinator_host(machines):
-    sleeper = program("sleep 88 &\nexec sleep 88\n")
+    sleeper = program("sleep 88 &\n" + PRINT_RANK + "exec sleep 88\n")
     launches = [Launch(machines, i, *static(2, i), sleeper) for i in range(2)]
-    time.sleep(1)
+    check(all(launch.prints("of 2, local", 30) for launch in launches), "two machines are running", *(l.text for l in launches))
     began = time.monotonic()
     launches[0].process.kill()
     check(launches[1].end(30) == 1 and "is lost" in launches[1].text, f"the other launcher ends after {time.monotonic() - began:.2f} s", launches[1].text)
@@ -665,10 +666,10 @@ def hasten_test(machines):
     check("missing: machine_rank 1" in tests[0].text and "FAIL start" in tests[0].text, "the other one names the missing machine", tests[0].text)
 
 
-CASES = [static_machines, collectives_over_machines, unauthorized_clients, different_program, failure, restart, elastic_machines, stopped_by_signal, leaving, preempted,
-         saving_while_leaving, silent_while_leaving, cannot_start, stop_reason_is_reported, spare_machine, disconnected_machine,
-         reconnecting_machine, suspended, killed_coordinator_host, dead_name_server, all_connections_occupied, bad_endpoints, encrypted_traffic,
-         connection_flood, hasten_test]
+PARTS = {"launchers": [static_machines, unauthorized_clients, different_program, failure, restart, elastic_machines, stopped_by_signal, leaving, preempted,
+                       saving_while_leaving, silent_while_leaving, cannot_start, stop_reason_is_reported, spare_machine, disconnected_machine,
+                       reconnecting_machine, suspended, killed_coordinator_host, dead_name_server, all_connections_occupied, bad_endpoints],
+         "ranks": [collectives_over_machines, encrypted_traffic, connection_flood, hasten_test]}
 
 
 def main():
@@ -682,7 +683,7 @@ def main():
         print(f"skipped: no network namespaces here: {getattr(error, 'stderr', error)}")
         return 0
     with Machines(3) as machines:
-        for case in CASES:
+        for case in (case for part, cases in PARTS.items() if options.part in (None, part) for case in cases):
             if options.only and options.only not in case.__name__:
                 continue
             began = time.monotonic()
