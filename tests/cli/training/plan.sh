@@ -26,7 +26,7 @@ print(comparison["rows"], comparison["bytes"], [each["name"] for each in compari
 hasten plan --what_if "$model" --use bf16
 hasten plan --what_if --device cuda:t4 "$model" --batch 4 --seq 16 --mode inference --precision fp16 | tail -n +3 | head -6
 # Moving the optimizer states to host memory frees memory on a GPU. The CPU has no second memory for them.
-hasten plan --device cuda:h200 bert-large --batch 8 --seq 128 --memory 5GiB --exactness exact --yaml offload.yaml | tail -n +3
+hasten plan --device cuda:h200 bert-base --batch 2 --seq 128 --memory 2GiB --exactness exact --yaml offload.yaml | tail -n +3
 grep -v '^#' offload.yaml
 hasten plan --memory 1GiB "$model" --seq 16 --use offload_states
 # The file contains the options that define the model.
