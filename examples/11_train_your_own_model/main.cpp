@@ -16,7 +16,18 @@ struct Net : Module {
                     MaxPool2d(2),     Flatten(), Linear(256, 10)};
 };
 
-int main() {
+int main(int argc, char** argv) {
+  hasten::TrainingArguments arguments{
+      .output_dir = std::filesystem::temp_directory_path() / "hasten-digits",
+      .per_device_train_batch_size = 32,
+      .num_train_epochs = 4,
+      .learning_rate = 3e-3,
+      .logging_strategy = hasten::IntervalStrategy::epoch,
+      .eval_strategy = hasten::IntervalStrategy::epoch,
+      .save_strategy = hasten::SaveStrategy::no};
+  hasten::ArgumentParser parser("Trains a network of your own on images of digits.");
+  parser.add(arguments).parse_or_exit(argc, argv);
+
   torch::manual_seed(42);
   const auto net = std::make_shared<Net>();
   const auto compute_loss = [](Net& net, const Digit& batch) {
@@ -24,14 +35,7 @@ int main() {
     const auto loss = functional::cross_entropy(logits, batch.label);
     return hasten::ModelOutput{.loss = loss, .logits = logits};
   };
-  hasten::Trainer trainer(net,
-                          {.output_dir = std::filesystem::temp_directory_path() / "hasten-digits",
-                           .per_device_train_batch_size = 32,
-                           .num_train_epochs = 4,
-                           .learning_rate = 3e-3,
-                           .logging_strategy = hasten::IntervalStrategy::epoch,
-                           .eval_strategy = hasten::IntervalStrategy::epoch,
-                           .save_strategy = hasten::SaveStrategy::no},
+  hasten::Trainer trainer(net, arguments,
                           {.train_dataset = hasten::TrainerDataset(Digits(4000, 1)),
                            .eval_dataset = hasten::TrainerDataset(Digits(1001, 2)),
                            .compute_loss = compute_loss,

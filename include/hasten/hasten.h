@@ -44,6 +44,7 @@
 #include "hasten/optim/scheduler.h"
 #include "hasten/process/group.h"
 #include "hasten/process/notebook_launcher.h"
+#include "hasten/program/argument_parser.h"
 #include "hasten/search/search.h"
 #include "hasten/tokenizers/bert_tokenizer.h"
 #include "hasten/track/file_trackers.h"

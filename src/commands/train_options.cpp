@@ -197,18 +197,6 @@ std::vector<config::DerivedValue> derive_actions(const config::OptionTable& tabl
   return derived;
 }
 
-// A file describes a run, not a call of the command, so it must not hold config_file or
-// print_config.
-void check_allowed_in_file(const std::vector<config::Assignment>& assignments) {
-  for (const config::Assignment& assignment : assignments) {
-    if (assignment.key != "config_file" && assignment.key != "print_config") continue;
-    throw ConfigError("config.unknown-key",
-                      {.what = assignment.origin.where + ": " + assignment.key +
-                               " cannot be set in a configuration file",
-                       .hint = "pass it as --" + assignment.key});
-  }
-}
-
 }  // namespace
 
 const std::vector<std::string>& builtin_models() {
@@ -424,18 +412,9 @@ TrainConfiguration resolve_train(const std::vector<config::Assignment>& flags,
   config::OptionTable table;
   describe(table, run.options);
   describe(table, run.arguments);
-  const auto variables =
-      config::read_environment(table, environment, config::internal_variables(), run.notices);
-  const auto files = config::config_files(flags, variables);
-  std::vector<std::vector<config::Assignment>> sources;
-  for (const std::string& file : files) {
-    sources.push_back(config::read_file(file));
-    check_allowed_in_file(sources.back());
-  }
-  sources.push_back(variables);
-  sources.push_back(flags);
-  config::resolve(table, sources, run.notices);
-  run.options.config_file = files;
+  const config::Sources sources = config::read_sources(table, flags, environment, run.notices);
+  config::resolve(table, sources.assignments, run.notices);
+  run.options.config_file = sources.files;
 
   config::check_contradictions(run.arguments);
   config::check_status(table, run.notices);

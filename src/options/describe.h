@@ -226,6 +226,18 @@ Option option_for(std::string name, std::string group, std::string help) {
 
 }  // namespace detail
 
+// Adds an option for a variable, which must outlive the table. The returned Option may be modified
+// until the next option is added.
+template <class T>
+Option& add_variable(OptionTable& table, std::string name, std::string group, std::string help,
+                     T& variable, const T& default_value) {
+  Option option = detail::option_for<T>(std::move(name), std::move(group), std::move(help));
+  option.default_value = detail::value_of(default_value);
+  option.set = [&variable](const Value& value) { return detail::assign(variable, value); };
+  option.get = [&variable] { return detail::value_of(variable); };
+  return table.options().emplace_back(std::move(option));
+}
+
 // Adds the fields of one struct to a table. The returned Option may be modified until the next
 // field is added.
 template <class Struct>
@@ -237,13 +249,8 @@ class Describer {
 
   template <class Field>
   Option& operator()(std::string name, Field Struct::*field, std::string help) {
-    Option option = detail::option_for<Field>(std::move(name), group_, std::move(help));
-    option.default_value = detail::value_of(Struct{}.*field);
-    option.set = [to = &(object_.*field)](const Value& value) {
-      return detail::assign(*to, value);
-    };
-    option.get = [from = &(object_.*field)] { return detail::value_of(*from); };
-    return table_.options().emplace_back(std::move(option));
+    return add_variable<Field>(table_, std::move(name), group_, std::move(help), object_.*field,
+                               Struct{}.*field);
   }
 
   // Adds a known name without a field. T is its type (AnyText for any type). A value equal to the

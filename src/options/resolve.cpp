@@ -185,6 +185,16 @@ void apply(Option& option, const Assignment& assignment, std::vector<std::string
   check_former(option, assignment, notices);
 }
 
+void check_allowed_in_file(const std::vector<Assignment>& assignments) {
+  for (const Assignment& assignment : assignments) {
+    if (assignment.key != "config_file" && assignment.key != "print_config") continue;
+    throw ConfigError("config.unknown-key",
+                      {.what = assignment.origin.where + ": " + assignment.key +
+                               " cannot be set in a configuration file",
+                       .hint = "pass it as --" + assignment.key});
+  }
+}
+
 // Returns the name of an option for messages: the name as written, or the option's own name if C++
 // code set it.
 std::string display_name(const Option& option) {
@@ -212,6 +222,19 @@ void check_status(const OptionTable& table, std::vector<std::string>& notices) {
     if (option.status == Status::refused) throw_refused(display_name(option), option.reason);
     notices.push_back(display_name(option) + " is ignored: " + option.reason);
   }
+}
+
+Sources read_sources(const OptionTable& table, const std::vector<Assignment>& flags,
+                     const Environment& environment, std::vector<std::string>& notices) {
+  const auto variables = read_environment(table, environment, internal_variables(), notices);
+  Sources sources{.files = config_files(flags, variables), .assignments = {}};
+  for (const std::string& file : sources.files) {
+    sources.assignments.push_back(read_file(file));
+    check_allowed_in_file(sources.assignments.back());
+  }
+  sources.assignments.push_back(variables);
+  sources.assignments.push_back(flags);
+  return sources;
 }
 
 void resolve(OptionTable& table, const std::vector<std::vector<Assignment>>& sources,

@@ -109,6 +109,16 @@ std::optional<std::string> suggestion(const OptionTable& table, const std::strin
 
 // --- Resolution
 
+// The assignments of all sources of a command line, weakest first, and the files among the sources.
+struct Sources {
+  std::vector<std::string> files;
+  std::vector<std::vector<Assignment>> assignments;
+};
+// Reads the files that config_file names and the environment, and adds the flags. A file describes
+// a run, not a call of the command, so it must not hold config_file or print_config.
+Sources read_sources(const OptionTable& table, const std::vector<Assignment>& flags,
+                     const Environment& environment, std::vector<std::string>& notices);
+
 // Applies the sources, weakest first, to the fields behind the table. Checks types, choices and
 // limits, and sets each Option::origin.
 void resolve(OptionTable& table, const std::vector<std::vector<Assignment>>& sources,

@@ -22,6 +22,7 @@ EFFECTS = {
 # File name -> the effects that it may have, and why.
 REASONS = {
     "accelerator.cpp": ({"prints"}, "Accelerator::print() is called to print"),
+    "argument_parser.cpp": ({"prints", "ends the process"}, "parse_or_exit() is called to do both"),
     "child_process.cpp": ({"ends the process"}, "in a process that it has forked"),
     "forked_rank.cpp": ({"prints", "ends the process", "changes variables"},
                         "flushes the streams before fork(); the rest is in a process that notebook_launcher() has forked"),

@@ -22,9 +22,9 @@ from collections import defaultdict
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-ORDER = ("base options search machine accelerate_file commands rendezvous launch tokenizers track device process formats data autograd ops models exported optim checkpoint prepare anatomy attach "
+ORDER = ("base options search machine accelerate_file commands rendezvous launch program tokenizers track device process formats data autograd ops models exported optim checkpoint prepare anatomy attach "
          "accelerator metrics trainer plan hasten").split()
-CORE = ("base", "options", "search", "machine", "accelerate_file", "commands", "rendezvous", "launch", "tokenizers", "track")
+CORE = ("base", "options", "search", "machine", "accelerate_file", "commands", "rendezvous", "launch", "program", "tokenizers", "track")
 LIBTORCH = ("torch", "ATen", "c10")
 # The folders that hold the separate tree of a device. A part of such a tree counts as the folder of its name, unless FOLDER_OF_PART names another
 # one.
