@@ -37,6 +37,7 @@ TrainingArguments workload_arguments(const EstimateOptions& options,
   args.load_best_model_at_end = false;
   args.train_sampling_strategy = SamplingStrategy::sequential;
   args.use_cpu = options.device == "cpu";
+  args.disable_tqdm = true;
   args.anatomy = "text";
   args.anatomy_steps = options.steps;
   return args;

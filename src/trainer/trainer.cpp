@@ -3,10 +3,13 @@
 #include <algorithm>
 #include <iostream>
 #include <typeinfo>
+#include <utility>
 
 #include "attach/attach.h"
+#include "data/batch_error.h"
 #include "data/padding.h"
 #include "formats/model_files.h"
+#include "hasten/anatomy/out_of_memory.h"
 #include "hasten/base/error.h"
 #include "hasten/base/files.h"
 #include "hasten/base/text.h"
@@ -18,6 +21,7 @@
 #include "hasten/process/once.h"
 #include "hasten/trainer/tracking_callback.h"
 #include "models/losses.h"
+#include "trainer/own_progress.h"
 #include "trainer/saved_model.h"
 #include "trainer/trainer_impl.h"
 
@@ -228,6 +232,7 @@ Trainer::Impl::Impl(Trainer& owner, std::shared_ptr<torch::nn::Module> module,
     logger.warning("run_name " + args.run_name +
                    " is only saved in training_args.json: report_to names no tracker");
   }
+  add_own_progress();
   // Reads them now, because their folder may be gone at a later save.
   once(group(), writes(), [&] {
     for (const auto& file : parts.extra_files) extra_files[file.filename()] = read_file(file);
@@ -239,6 +244,20 @@ Trainer::Impl::Impl(Trainer& owner, std::shared_ptr<torch::nn::Module> module,
   }
   accelerator.to_device(*model);  // an evaluation may run without training
   memory.stop(MemoryTracker::Stage::init);
+}
+
+void Trainer::Impl::add_own_progress() {
+  const auto& given = parts.callbacks;
+  const bool is_shown = std::any_of(given.begin(), given.end(),
+                                    [](const auto& each) { return each && shows_progress(*each); });
+  own_progress = is_shown ? nullptr : progress_for(args);
+  if (own_progress) parts.callbacks.push_back(own_progress);
+}
+
+void Trainer::Impl::add_callback(std::shared_ptr<TrainerCallback> callback) {
+  if (own_progress && callback && shows_progress(*callback))
+    std::erase(parts.callbacks, std::exchange(own_progress, nullptr));
+  parts.callbacks.push_back(std::move(callback));
 }
 
 bool Trainer::Impl::writes() const {
@@ -477,7 +496,7 @@ bool Trainer::has_saved_model(const std::filesystem::path& folder) const {
          }) == "yes";
 }
 void Trainer::add_callback(std::shared_ptr<TrainerCallback> callback) {
-  impl_->parts.callbacks.push_back(std::move(callback));
+  impl_->add_callback(std::move(callback));
 }
 bool Trainer::remove_callback(const std::shared_ptr<TrainerCallback>& callback) {
   auto& all = impl_->parts.callbacks;

@@ -146,6 +146,10 @@ struct Trainer::Impl {
     for (const auto& callback : all) f(*callback);
   }
 
+  // Adds the bars and lines that disable_tqdm asks for, unless a callback shows the run already.
+  void add_own_progress();
+  // Adds a callback. If it shows the run, it replaces the Trainer's own bars and lines.
+  void add_callback(std::shared_ptr<TrainerCallback> callback);
   // Returns the callbacks with attributes that a checkpoint keeps, by the key in it. The key is the
   // callback's name. From the second callback of the same name on, a number follows.
   std::vector<std::pair<std::string, TrainerCallback*>> stateful_callbacks() const;
@@ -159,6 +163,7 @@ struct Trainer::Impl {
   MemoryTracker memory;
   Logger logger;
   std::map<std::string, std::string> extra_files;  // bytes by name, in the process that writes
+  std::shared_ptr<TrainerCallback> own_progress;   // among the callbacks, or null
   TrainerState state;
   TrainerControl control;
   // During train(), in the process that writes: the lock on output_dir, or null without one.

@@ -30,6 +30,7 @@ REASONS = {
     "log.cpp": ({"prints"}, "the log sink, which a program can replace"),
     "memory.cpp": ({"prints"}, "print_gpu_utilization() is called to print"),
     "no_cuda.cpp": ({"prints", "ends the process"}, "another library, in a process with a TPU; its caller is C and has no errors"),
+    "own_progress.cpp": ({"prints"}, "asks whether standard error is a terminal, on which a Trainer shows its run unless disable_tqdm is set"),
     "plugin.cpp": ({"prints", "changes variables"},
                    "another library, which a DryTpu loads: shows the compiler's progress; torch_tpu reads its settings from the environment alone"),
     "progress_bar.h": ({"prints"}, "a ProgressBar is made to print"),
