@@ -75,6 +75,10 @@ void check_shape(const char* code, const char* what, const at::Tensor& x,
                           .expected = c10::str("the parameter's shape, ", parameter.sizes())});
 }
 
+// Parameters in double have moments in double, whatever state_dtype says, and LibTorch's kernel
+// steps them on every device.
+bool is_double(const at::Tensor& parameter) { return parameter.scalar_type() == at::kDouble; }
+
 void check_parameter(const at::Tensor& parameter, const Options& options) {
   const auto throw_parameter = [](const std::string& got, const char* expected, const char* hint) {
     throw UsageError(
@@ -82,10 +86,16 @@ void check_parameter(const at::Tensor& parameter, const Options& options) {
         {.what = "hasten::AdamW, a parameter", .got = got, .expected = expected, .hint = hint});
   };
   const at::ScalarType type = parameter.scalar_type();
+  const AdamWKernel kernel = device_of(parameter.device()).traits().adamw;
+  if (is_double(parameter)) {
+    if (kernel != AdamWKernel::fused_without_gradscale) return;
+    throw_parameter(str("Double on ", parameter.device().str()), "Float",
+                    "convert the weights to float");
+  }
   if (!is_float_or_bfloat16(type))
-    throw_parameter(c10::toString(type), "Float or BFloat16",
+    throw_parameter(c10::toString(type), "Float, Double or BFloat16",
                     "keep the weights in float and compute in float16 by autocast");
-  const bool has_own_kernel = device_of(parameter.device()).traits().adamw == AdamWKernel::hasten;
+  const bool has_own_kernel = kernel == AdamWKernel::hasten;
   if (has_own_kernel || (type == at::kFloat && options.state_dtype() == at::kFloat)) return;
   throw_parameter(str(type == at::kFloat ? "moments in BFloat16" : "BFloat16", " on ",
                       parameter.device().str()),
@@ -214,10 +224,11 @@ at::Tensor AdamW::step(LossClosure closure) {
   for (auto& group : param_groups()) {
     check_group(group);
     const auto& options = static_cast<const Options&>(group.options());
-    std::unordered_map<at::Device, std::vector<Entry>> by_device;
+    std::unordered_map<at::Device, std::vector<Entry>> by_device, doubles_by_device;
     for (const at::Tensor& parameter : distinct(group.params(), seen)) {
+      auto& entries = is_double(parameter) ? doubles_by_device : by_device;
       if (parameter.grad().defined())
-        by_device[parameter.device()].push_back(entry_of(parameter, index, options));
+        entries[parameter.device()].push_back(entry_of(parameter, index, options));
       ++index;
     }
     for (auto& [device, entries] : by_device) {
@@ -226,6 +237,10 @@ at::Tensor AdamW::step(LossClosure closure) {
       } else {
         step_on_device(entries, options);
       }
+      for (const Entry& entry : entries) entry.write_back();
+    }
+    for (auto& [device, entries] : doubles_by_device) {
+      step_on_device(entries, options);
       for (const Entry& entry : entries) entry.write_back();
     }
   }
@@ -240,26 +255,27 @@ AdamW::Entry AdamW::entry_of(const at::Tensor& parameter, std::int64_t index,
                                 : parameter.clone(at::MemoryFormat::Contiguous);
   const at::Tensor& given = parameter.grad();
   check_shape("optim.gradient-shape", "a gradient", given, parameter);
+  const at::ScalarType moments = is_double(parameter) ? at::kDouble : options.state_dtype();
   auto& slot = state()[parameter.unsafeGetTensorImpl()];
   const bool fresh = slot == nullptr;
   if (fresh) {
     auto state = std::make_unique<State>();
-    state->exp_avg(lazily_mapped_zeros(values, options.state_dtype()));
-    state->exp_avg_sq(lazily_mapped_zeros(values, options.state_dtype()));
+    state->exp_avg(lazily_mapped_zeros(values, moments));
+    state->exp_avg_sq(lazily_mapped_zeros(values, moments));
     slot = std::move(state);
   }
   auto& state = static_cast<State&>(*slot);
   check_shape("optim.state-shape", "exp_avg", state.exp_avg(), parameter);
   check_shape("optim.state-shape", "exp_avg_sq", state.exp_avg_sq(), parameter);
   const auto fits = [&](const at::Tensor& moment) {
-    return moment.scalar_type() == options.state_dtype() && have_same_layout(values, moment);
+    return moment.scalar_type() == moments && have_same_layout(values, moment);
   };
   if (!fits(state.exp_avg()) || !fits(state.exp_avg_sq())) {  // as after loading a checkpoint
-    state.exp_avg(with_layout_of(values, state.exp_avg(), options.state_dtype()));
-    state.exp_avg_sq(with_layout_of(values, state.exp_avg_sq(), options.state_dtype()));
+    state.exp_avg(with_layout_of(values, state.exp_avg(), moments));
+    state.exp_avg_sq(with_layout_of(values, state.exp_avg_sq(), moments));
   }
   at::Tensor gradient = given;
-  if (!is_row_sparse(given, values)) {
+  if (is_double(parameter) || !is_row_sparse(given, values)) {
     const at::Tensor dense = given.layout() == at::kStrided ? given : given.to_dense();
     gradient = with_layout_of(values, dense, values.scalar_type());
   }
@@ -315,8 +331,15 @@ void AdamW::step_on_device(const std::vector<Entry>& entries, const Options& opt
     steps.push_back(static_cast<float>(entry.state->step()));
   }
   // Rounds the rate to float, as a rate in a tensor is, so that a step has the same bits with both.
-  const auto rate = static_cast<double>(static_cast<float>(options.lr()));
-  run_fused(entries, counts_on(entries[0].parameter.device(), steps), rate, options);
+  // No graph repeats a step on the CPU, which only has parameters in double here.
+  const at::Device device = entries[0].parameter.device();
+  const bool is_exact = device_of(device).traits().adamw == AdamWKernel::hasten;
+  const double rate =
+      is_exact ? options.lr() : static_cast<double>(static_cast<float>(options.lr()));
+  run_fused(entries, counts_on(device, steps), rate, options);
+  // LibTorch's kernel leaves this to its caller.
+  for (const Entry& entry : entries)
+    ops::bump_versions({entry.values, entry.state->exp_avg(), entry.state->exp_avg_sq()});
 }
 
 template <class Rate>
@@ -330,7 +353,9 @@ void AdamW::run_fused(const std::vector<Entry>& entries, const std::vector<at::T
     exp_avgs.push_back(entry.state->exp_avg());
     exp_avg_sqs.push_back(entry.state->exp_avg_sq());
   }
+  // The kernel reads a divisor in float, which is too coarse for gradients in double.
   const bool scales_before =
+      is_double(parameters[0]) ||
       device_of(parameters[0].device()).traits().adamw == AdamWKernel::fused_without_gradscale;
   if (scales_before) scale(gradients);
   at::_fused_adamw_(parameters, gradients, exp_avgs, exp_avg_sqs, {}, counts, rate, beta1, beta2,

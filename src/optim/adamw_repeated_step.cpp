@@ -111,6 +111,9 @@ void AdamW::RepeatedAdamWStep::add_group(const torch::optim::OptimizerParamGroup
     if (!made.rate.defined()) made.rate = number();
     if (made.rate.device() != device)
       throw_not_repeatable("parameters on several devices", "leave out the graph");
+    const at::ScalarType first = made.parameters.front().scalar_type();
+    if ((parameter.scalar_type() == at::kDouble) != (first == at::kDouble))
+      throw_not_repeatable("parameters in float and in double", "leave out the graph");
     if (const AdamWState* const state = state_of(parameter)) {
       at::Tensor& count = made.counts[state->step()];
       if (!count.defined()) count = number();

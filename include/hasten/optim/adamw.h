@@ -18,7 +18,8 @@
 // 2502.20566). Otherwise updates smaller than half of a bfloat16's last bit would vanish. The
 // random numbers depend only on the option rounding_seed, the parameter's place in the optimizer,
 // its step and the element's place. They do not depend on threads, ranks or the kind of CPU, and a
-// resumed run continues them. bfloat16 is supported on the CPU only.
+// resumed run continues them. bfloat16 is supported on the CPU only. Parameters in double have
+// moments in double on the CPU and on a GPU, and LibTorch's at::_fused_adamw_ steps them.
 //
 // On the CPU, a step runs hasten's own kernel on LibTorch's threads. On other devices it runs
 // LibTorch's at::_fused_adamw_, with the learning rate rounded to float, so that a step that a
@@ -37,10 +38,11 @@
 // be assigned in state(). Writes through data_ptr() or .data() are not detected: assign new tensors
 // instead.
 //
-// amsgrad is not supported. Throws UsageError "optim.amsgrad", "optim.dtype" (a parameter is
-// neither float nor bfloat16, or it is bfloat16 and not on the CPU), "optim.gradient-shape" and
-// "optim.state-shape" (a gradient or a moment does not have the parameter's shape), MemoryError
-// "optim.out-of-memory". Thread rule: one thread at a time, as with LibTorch's optimizers.
+// amsgrad is not supported. Throws UsageError "optim.amsgrad", "optim.dtype" (a parameter is not in
+// float, double or bfloat16, or it is in bfloat16 and not on the CPU, or in double on a TPU),
+// "optim.gradient-shape" and "optim.state-shape" (a gradient or a moment does not have the
+// parameter's shape), MemoryError "optim.out-of-memory". Thread rule: one thread at a time, as with
+// LibTorch's optimizers.
 #pragma once
 
 #include <torch/optim/adamw.h>
@@ -79,7 +81,8 @@ class HASTEN_API AdamWOptions : public torch::optim::AdamWOptions {
   bool amsgrad() const { return torch::optim::AdamWOptions::amsgrad(); }
   AdamWOptions& amsgrad(bool value);
 
-  // The type of both moments: float (the default) or bfloat16. Moments that are loaded in a
+  // The type of both moments: float (the default) or bfloat16. Parameters in double have moments in
+  // double. Moments that are loaded in a
   // different type are converted in the next step. Throws UsageError "optim.dtype".
   at::ScalarType state_dtype() const { return state_dtype_; }
   AdamWOptions& state_dtype(at::ScalarType type);

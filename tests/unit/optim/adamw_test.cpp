@@ -45,6 +45,35 @@ TEST_CASE("adamw: it equals LibTorch's AdamW over 20 steps, with and without dec
   }
 }
 
+TEST_CASE("adamw: parameters in double have moments in double, and equal LibTorch's AdamW") {
+  auto a = parameters(1), b = parameters(1);
+  for (const std::size_t i : {std::size_t{0}, std::size_t{2}}) {  // the second one stays in float
+    a[i] = a[i].detach().to(at::kDouble).requires_grad_();
+    b[i] = b[i].detach().to(at::kDouble).requires_grad_();
+  }
+  const AdamWOptions options = AdamWOptions(1e-2).betas({0.8, 0.95}).weight_decay(0.1);
+  AdamW adamw(a, options);
+  torch::optim::AdamW reference(b, options);
+  for (int step = 0; step < 20; ++step) {
+    for (std::size_t i = 0; i < a.size(); ++i) {
+      a[i].mutable_grad() = at::randn_like(a[i]).detach();
+      b[i].mutable_grad() = a[i].grad() * 0.3;
+    }
+    if (step == 5) a[0].mutable_grad() = a[0].grad().to_sparse(1);
+    adamw.scale_next_step(0.3);
+    adamw.step();
+    reference.step();
+  }
+  CHECK((a[0] - b[0]).abs().max().item<double>() < 1e-12);
+  CHECK((a[1] - b[1]).abs().max().item<double>() < 2e-6);
+  CHECK((a[2] - b[2]).abs().max().item<double>() < 1e-12);
+  const auto& state = static_cast<const torch::optim::AdamWParamState&>(
+      *adamw.state().at(a[0].unsafeGetTensorImpl()));
+  CHECK((state.exp_avg().scalar_type() == at::kDouble));
+  CHECK((state.exp_avg_sq().scalar_type() == at::kDouble));
+  CHECK(state.step() == 20);
+}
+
 TEST_CASE("adamw: a sparse gradient gives the same bits as the dense one") {
   for (const double decay : {0.0, 0.1}) {
     auto a = parameters(2), b = parameters(2);
@@ -190,11 +219,13 @@ TEST_CASE("adamw: amsgrad and parameters that are neither float nor bfloat16 are
 }
 
 TEST_CASE("adamw: a step raises versions, so that backward through changed weights throws") {
-  for (const bool sparse : {false, true}) {
-    CAPTURE(sparse);
-    const Tensor w = at::randn({30, 3}).requires_grad_();
+  for (const char* const kind : {"dense", "sparse", "double"}) {
+    CAPTURE(kind);
+    const bool sparse = kind == std::string("sparse");
+    const at::ScalarType type = kind == std::string("double") ? at::kDouble : at::kFloat;
+    const Tensor w = at::randn({30, 3}, type).requires_grad_();
     AdamW adamw(std::vector<Tensor>{w});
-    const Tensor gradient = at::zeros({30, 3});
+    const Tensor gradient = at::zeros({30, 3}, type);
     gradient[2].fill_(1);
     const auto give_gradient = [&] {
       w.mutable_grad() = sparse ? gradient.to_sparse(1) : gradient.clone();
@@ -210,7 +241,7 @@ TEST_CASE("adamw: a step raises versions, so that backward through changed weigh
           static_cast<std::uint32_t>(state.exp_avg_sq()._version())};
     };
     const auto before = versions();
-    const Tensor loss = at::mm(at::randn({2, 30}).requires_grad_(), w).sum();
+    const Tensor loss = at::mm(at::randn({2, 30}, type).requires_grad_(), w).sum();
     give_gradient();
     adamw.step();
     for (std::size_t i = 0; i < before.size(); ++i) CHECK(versions()[i] > before[i]);

@@ -226,24 +226,32 @@ TEST_CASE("any module: forward may take the batch, and holders and exact types a
 }
 
 TEST_CASE("any module: a resumed run gives the same bits as an uninterrupted run") {
-  const Folder whole, parts;
-  const auto trained = [](TrainingArguments args) {
-    const auto net = std::make_shared<Net>();
-    Trainer trainer(net, args,
-                    {.train_dataset = TrainerDataset(Pairs()),
-                     .compute_loss = loss_of_pair,
-                     .log_sink = [](std::string_view) {}});
-    trainer.train();
-    return net->layer->weight.clone();
-  };
-  TrainingArguments args = two_epochs(whole.path);
-  const at::Tensor expected = trained(args);
-  args.output_dir = parts.path.string();
-  args.save_strategy = SaveStrategy::steps;
-  args.save_steps = 5;
-  trained(args);
-  args.resume_from_checkpoint = (parts.path / "checkpoint-5").string();
-  CHECK(at::equal(trained(args), expected));
+  for (const at::ScalarType type : {at::kFloat, at::kDouble}) {
+    CAPTURE(c10::toString(type));
+    const Folder whole, parts;
+    const auto trained = [type](TrainingArguments args) {
+      const auto net = std::make_shared<Net>();
+      net->to(type);
+      Trainer trainer(net, args,
+                      {.train_dataset = TrainerDataset(Pairs()),
+                       .compute_loss =
+                           [type](Net& module, const Pair& batch) {
+                             return scored(module, batch.first.to(type), batch.second);
+                           },
+                       .log_sink = [](std::string_view) {}});
+      trainer.train();
+      return net->layer->weight.clone();
+    };
+    TrainingArguments args = two_epochs(whole.path);
+    const at::Tensor expected = trained(args);
+    CHECK((expected.scalar_type() == type));
+    args.output_dir = parts.path.string();
+    args.save_strategy = SaveStrategy::steps;
+    args.save_steps = 5;
+    trained(args);
+    args.resume_from_checkpoint = (parts.path / "checkpoint-5").string();
+    CHECK(at::equal(trained(args), expected));
+  }
 }
 
 TEST_CASE("any module: several processes log the losses of a single process") {
