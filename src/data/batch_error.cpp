@@ -2,6 +2,7 @@
 
 #include <c10/util/Exception.h>
 
+#include <algorithm>
 #include <exception>
 #include <new>
 #include <string>
@@ -15,9 +16,8 @@ namespace {
 std::string batch_name(const BatchContext& context, std::span<const std::int64_t> rows) {
   std::string name = str("batch ", context.batch, " of epoch ", context.epoch);
   if (rows.empty()) return name;
-  name += rows.size() == 1 ? " (row " : " (rows ";
-  for (std::size_t i = 0; i < rows.size() && i < 8; ++i) name += str(i > 0 ? ", " : "", rows[i]);
-  return name + (rows.size() > 8 ? ", ...)" : ")");
+  const auto count = static_cast<std::int64_t>(rows.size());
+  return name + " (" + list_of_rows(named_rows(rows), count) + ")";
 }
 
 template <class Kind>
@@ -34,6 +34,17 @@ void rethrow_as(const Error& error, const std::string& name) {
 }
 
 }  // namespace
+
+std::vector<std::int64_t> named_rows(std::span<const std::int64_t> rows) {
+  const auto named = rows.first(std::min(rows.size(), BatchInfo::kNamedRows));
+  return {named.begin(), named.end()};
+}
+
+std::string list_of_rows(const std::vector<std::int64_t>& first, std::int64_t count) {
+  std::string list = count == 1 ? "row " : "rows ";
+  for (std::size_t i = 0; i < first.size(); ++i) list += str(i > 0 ? ", " : "", first[i]);
+  return count > static_cast<std::int64_t>(first.size()) ? list + ", ..." : list;
+}
 
 void rethrow_with_batch(const BatchContext& context, std::span<const std::int64_t> rows) {
   const std::string name = batch_name(context, rows);

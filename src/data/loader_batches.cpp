@@ -112,6 +112,7 @@ BatchResult LoaderCore::Impl::make_rebalanced(std::int64_t number, std::int64_t 
   BatchResult part{
       .step_rows = rows_of_step,
       .info = {.rows = static_cast<std::int64_t>(rows.rows.size()), .real_rows = rows.real}};
+  part.info.first_rows = named_rows(rows.rows);
   const BatchContext context = context_of(number, of_rank);
   try {
     part.batch = source->make(rows.rows, context);
@@ -139,6 +140,7 @@ BatchResult LoaderCore::Impl::make_part(std::int64_t number, std::int64_t of_ran
       part.batch = source->make_from_read_rows(first, count, step_start(number), context);
     } else {
       rows = rows_of(step_start(number) + first, real, count, scratch);
+      part.info.first_rows = named_rows(rows);
       part.batch = source->make(rows, context);
     }
   } catch (...) {

@@ -198,7 +198,7 @@ EvalPrediction Trainer::Impl::Evaluation::evaluate(const AnyBatch& host_batch,
       rows_of_rank(args, args.per_device_eval_batch_size, trainer_.group().size()));
   const AutocastGuard guard(precision_of_evaluations(args, trainer_.accelerator.mixed_precision()),
                             trainer_.accelerator.device().type());
-  const ModelOutput out = trainer_.trainer.prediction_step(batch);
+  const ModelOutput out = predict(batch, real);
   losses_.push_back(loss_of(out, real));
   rows_ += static_cast<double>(real.count);
   return reads_outputs ? real_outputs(out, real, batch) : EvalPrediction();
@@ -217,6 +217,15 @@ EvalPrediction Trainer::Impl::Evaluation::real_outputs(const ModelOutput& out, R
   for_each_label(found, [&](at::Tensor& column) { column = narrow_rows(column, real.count); });
   labelled_rows_ += static_cast<double>(rows_with_labels(found));
   return found;
+}
+
+ModelOutput Trainer::Impl::Evaluation::predict(AnyBatch& batch, const RealRows& rows) const {
+  try {
+    return trainer_.trainer.prediction_step(batch);
+  } catch (const std::exception& error) {
+    trainer_.report_failed_rows("an evaluation or a prediction", rows, error);
+    throw;
+  }
 }
 
 // The labels are those of the batch of the loader, because a packed batch has one row of labels if

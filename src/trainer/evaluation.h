@@ -58,6 +58,8 @@ class Trainer::Impl::Evaluation {
   EvalPrediction evaluate(const AnyBatch& host_batch, const BatchInfo& info, bool reads_outputs);
   // Returns the outputs and labels of the rows that count. `given` is the batch of the model.
   EvalPrediction real_outputs(const ModelOutput& out, RealRows& real, AnyBatch& given);
+  // Calls prediction_step, and logs the rows if it fails.
+  ModelOutput predict(AnyBatch& batch, const RealRows& rows) const;
   // Returns the sum of the losses of a batch, and their number.
   StepTotals loss_of(const ModelOutput& out, RealRows& real) const;
   // Runs work of this process that may fail.

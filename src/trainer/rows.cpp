@@ -3,6 +3,7 @@
 #include <torch/torch.h>
 
 #include <algorithm>
+#include <utility>
 
 namespace hasten {
 
@@ -22,8 +23,8 @@ AnyBatch narrow_batch(const AnyBatch& batch, std::int64_t rows, std::int64_t kep
 
 RealRows real_rows(const AnyBatch& batch, const BatchInfo& info) {
   const std::int64_t rows = info.rows, real = info.real_rows;
-  if (rows == real) return {.batch = batch, .count = real};
-  return {.batch = narrow_batch(batch, rows, std::max<std::int64_t>(real, 1)), .count = real};
+  AnyBatch kept = rows == real ? batch : narrow_batch(batch, rows, std::max<std::int64_t>(real, 1));
+  return {.batch = std::move(kept), .count = real, .first_rows = info.first_rows};
 }
 
 RealRows first_rows(const RealRows& rows, std::int64_t count) {

@@ -11,6 +11,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <vector>
 
 #include "hasten/data/detail/any_batch.h"
 #include "hasten/data/detail/batch_info.h"
@@ -21,7 +22,8 @@ namespace hasten {
 // needs a row.
 struct RealRows {
   AnyBatch batch;
-  std::int64_t count;  // the number of rows that count
+  std::int64_t count;                         // the number of rows that count
+  std::vector<std::int64_t> first_rows = {};  // BatchInfo::first_rows
 };
 RealRows real_rows(const AnyBatch& batch, const BatchInfo& info);
 

@@ -67,7 +67,7 @@ void Trainer::Run::run_micro_batch(RealRows real, std::int64_t virtual_rank, boo
     if (window_batches_++ == 0) trainer_.notify_callbacks(&TrainerCallback::on_step_begin);
     trainer_.use_trained_weights();
     const double items = real.count > 0 ? trainer_.count_items(real) : 0;
-    const at::Tensor loss = trainer_.trainer.training_step(batch, items);
+    const at::Tensor loss = training_step(batch, items);
     check_returned_loss(loss);
     if (items > 0) run_.losses.add(loss, items);
     window_.items += items;
@@ -91,7 +91,7 @@ void Trainer::Run::run_closure_step(AnyBatch& batch, RealRows& real) {
     run_.optimizer.zero_grad();
     const auto guard = trainer_.accelerator.accumulate(*trainer_.prepared);
     at::Tensor loss;
-    memory_.run(name_of_step(), [&] { loss = trainer_.trainer.training_step(batch, items); });
+    memory_.run(name_of_step(), [&] { loss = training_step(batch, items); });
     check_returned_loss(loss);
     if (totals) return loss;
     if (items > 0) run_.losses.add(loss, items);
@@ -118,6 +118,15 @@ void Trainer::Run::run_optimizer_step() {
               [&] { run_.optimizer.step(); });
   if (args_.step_in_backward) grad_norm_ = run_.optimizer.norm_in_backward();
   end_step(totals);
+}
+
+at::Tensor Trainer::Run::training_step(AnyBatch& batch, double items) {
+  try {
+    return trainer_.trainer.training_step(batch, items);
+  } catch (const std::exception& error) {
+    trainer_.report_failed_rows(name_of_step(), *current_, error);
+    throw;
+  }
 }
 
 DeferredScalar Trainer::Run::clip() {

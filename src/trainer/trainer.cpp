@@ -321,6 +321,17 @@ void Trainer::Impl::check_packed_batch(AnyBatch& batch) const {
        .hint = "use DataCollatorWithPadding, or compute the loss in compute_loss"});
 }
 
+void Trainer::Impl::report_failed_rows(const std::string& part, const RealRows& rows,
+                                       const std::exception& error) const {
+  if (dynamic_cast<const Error*>(&error) != nullptr || is_out_of_memory(error)) return;
+  const std::string where =
+      rows.first_rows.empty()
+          ? ""
+          : " on " + detail::list_of_rows(rows.first_rows, std::max<std::int64_t>(rows.count, 1));
+  logger.error(str(part, " failed", where, ": ", anatomy::short_message(error)),
+               {.main_process_only = group().size() == 1});
+}
+
 ModelOutput Trainer::Impl::compute_loss(AnyBatch& batch) const {
   const LossFunction& loss = parts.compute_loss ? parts.compute_loss : forward;
   if (!loss) {

@@ -74,6 +74,10 @@ struct Trainer::Impl {
   // Throws UsageError "trainer.*" unless the loss is a number, and has gradients if it is trained.
   void check_loss(const at::Tensor& loss) const;
   void check_loss_shape(const at::Tensor& loss) const;
+  // Logs the rows that a part of a run has failed on, because the errors of LibTorch and of a
+  // module do not name them. Does nothing for an error of hasten, or of memory.
+  void report_failed_rows(const std::string& part, const RealRows& rows,
+                          const std::exception& error) const;
   // Throws ConfigError "trainer.padding-free" if padding_free is set and not possible.
   void check_padding_free() const;
   // Returns the batch for the model: without padding if padding_free is set.

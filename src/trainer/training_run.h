@@ -90,6 +90,8 @@ class Trainer::Run {
   // step is the first one. The norm is that of the last gradients.
   void run_closure_step(AnyBatch& batch, RealRows& real);
   void run_optimizer_step();
+  // Computes the gradients of the current micro-batch, and returns its loss.
+  at::Tensor training_step(AnyBatch& batch, double items);
   // Clips the gradients and returns their norm.
   DeferredScalar clip();
   // Checks the loss that training_step() returns, which a class may override. The loss is only

@@ -266,6 +266,31 @@ TEST_CASE("run failures: a callback may add and remove callbacks while the callb
   CHECK(trainer.remove_callback(adds->counts));
 }
 
+TEST_CASE("run failures: an error of the module is logged with its step and its rows") {
+  const Folder folder;
+  TrainingArguments args = short_run(folder.path);
+  args.per_device_eval_batch_size = 3;
+  args.train_sampling_strategy = SamplingStrategy::sequential;
+  std::string log;
+  int calls = 0, calls_until_error = 2;
+  TrainerParts parts = parts_with(nullptr, &log);
+  parts.compute_loss = [&](torch::nn::Module& model, const TensorDict& batch) -> at::Tensor {
+    if (++calls == calls_until_error) (void)at::ones({2, 3}).mm(at::ones({2, 3}));
+    return model.parameters()[0].sum() * batch.at("labels").sum();
+  };
+  Trainer trainer(new_model(), args, parts);
+  CHECK_THROWS_AS(trainer.train(), c10::Error);
+  CHECK(contains(log,
+                 "training step 2 failed on rows 4, 5, 6, 7: mat1 and mat2 shapes cannot be "
+                 "multiplied (2x3 and 2x3)"));
+  log.clear();
+  calls = 0;
+  CHECK_THROWS_AS(trainer.evaluate(), c10::Error);
+  CHECK(contains(log,
+                 "an evaluation or a prediction failed on row 3: mat1 and mat2 shapes cannot be "
+                 "multiplied (2x3 and 2x3)"));
+}
+
 TEST_CASE("run failures: a hook that throws ends the run, and leaves the model in its mode") {
   const Folder folder;
   const auto model = std::make_shared<ScaledIds>();

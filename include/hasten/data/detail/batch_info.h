@@ -15,6 +15,7 @@
 #include <optional>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 namespace hasten {
 
@@ -42,6 +43,10 @@ struct BatchInfo {
   bool may_be_padded = false;
   // Set in a training pass of a loader whose Accelerator has elastic ranks.
   std::optional<ElasticBatchInfo> elastic = {};
+  // The numbers of the first rows in the dataset, at most kNamedRows, for messages. Empty for a
+  // stream, for a loader that is not hasten's, and if another process has read the batch.
+  std::vector<std::int64_t> first_rows = {};
+  static constexpr std::size_t kNamedRows = 8;
 };
 
 // A batch and the information about it.
