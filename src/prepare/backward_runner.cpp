@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "hasten/base/error.h"
 #include "hasten/optim/gradients.h"
 #include "prepare/pass_order.h"
 
@@ -64,6 +65,14 @@ void prepare_backward(const std::vector<DataParallelModel*>& models, const at::T
 }  // namespace
 
 void BackwardRunner::run(const BackwardPass& pass, const at::Tensor& loss) const {
+  if (!loss.requires_grad()) {
+    throw UsageError("prepare.loss-without-gradient",
+                     {.what = "backward(loss)",
+                      .got = "a tensor without a gradient",
+                      .expected = "a loss that depends on a tensor that requires a gradient",
+                      .hint = "compute it from the model's outputs, without detach(), item() or a "
+                              "NoGradGuard"});
+  }
   const AcceleratorBackwardScope scope(models_);
   // Scales in float, because in 16 bits the scaled loss might overflow.
   const at::Tensor scaled =

@@ -481,6 +481,18 @@ TEST_CASE("passes: gradients from loss.backward() are refused by the step") {
   });
 }
 
+TEST_CASE("passes: a loss without a gradient is refused, and the next pass is unchanged") {
+  Accelerator accelerator({.cpu = true});
+  Sequential net = small_model();
+  auto [model] = accelerator.prepare(net);
+  const auto loss = [&model = model] { return loss_of(model(own_rows(0, 0))); };
+  CHECK(code_of([&] { accelerator.backward(loss().detach()); }) == "prepare.loss-without-gradient");
+  CHECK(code_of([&] { accelerator.backward(at::ones({})); }) == "prepare.loss-without-gradient");
+  CHECK_FALSE(net->parameters()[0].grad().defined());
+  accelerator.backward(loss());
+  CHECK(net->parameters()[0].grad().defined());
+}
+
 TEST_CASE("passes: retain_graph and inputs work, and create_graph is refused") {
   Sequential alone = small_model();
   for (std::int64_t rank = 0; rank < 2; ++rank)
