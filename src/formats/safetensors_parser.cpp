@@ -284,6 +284,14 @@ std::uint64_t check_layout(const Header& header, const std::string& file) {
   return end;
 }
 
+// Returns what to do about bytes that cannot be the head of a safetensors file.
+const char* hint_for_other_format(std::string_view bytes) {
+  const bool is_archive = bytes.substr(0, 4) == "PK\x03\x04";
+  return is_archive ? "this is an archive, as torch.save and torch::save write it: hasten convert "
+                      "makes a safetensors file of it"
+                    : "this is not a safetensors file, or it is damaged";
+}
+
 // Returns the length in the first 8 bytes, checked against the size of the file.
 std::uint64_t header_length(std::string_view bytes, const std::string& file) {
   if (bytes.size() < 8) {
@@ -297,11 +305,10 @@ std::uint64_t header_length(std::string_view bytes, const std::string& file) {
     length = length << 8 | static_cast<unsigned char>(bytes[byte]);
   }
   if (length > kMaxHeaderBytes) {
-    throw DataError("safetensors.header",
-                    {.what = file + ": header length",
-                     .got = str(length, " bytes"),
-                     .expected = "at most 100,000,000",
-                     .hint = "this is not a safetensors file, or it is damaged"});
+    throw DataError("safetensors.header", {.what = file + ": header length",
+                                           .got = str(length, " bytes"),
+                                           .expected = "at most 100,000,000",
+                                           .hint = hint_for_other_format(bytes)});
   }
   if (length > bytes.size() - 8) {
     throw DataError("safetensors.truncated", {.what = file + ": header",

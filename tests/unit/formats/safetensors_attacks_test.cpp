@@ -1,6 +1,7 @@
 // Malicious files cause a DataError or a correct reading, and nothing else.
 #include <ATen/ATen.h>
 #include <doctest/doctest.h>
+#include <torch/torch.h>
 
 #include <fstream>
 #include <random>
@@ -97,6 +98,18 @@ TEST_CASE("safetensors attacks: the length of the header is checked before it is
         "safetensors.truncated");  // 100,000,000
   CHECK(code_of(std::string("\xf8\xff\xff\xff\xff\xff\xff\xff{}", 10)) == "safetensors.header");
   CHECK(code_of(std::string(8, '\0')) == "safetensors.header");
+}
+
+TEST_CASE("safetensors attacks: a file of torch::save is recognized") {
+  TemporaryDirectory scratch;
+  torch::save(torch::nn::Linear(2, 2), (scratch.path() / "net.pt").string());
+  try {
+    (void)load_safetensors(scratch.path() / "net.pt");
+    FAIL("the file opened");
+  } catch (const DataError& error) {
+    CHECK(error.code() == "safetensors.header");
+    CHECK(error.hint().find("hasten convert") != std::string::npos);
+  }
 }
 
 TEST_CASE("safetensors attacks: the header is one JSON object and nothing else") {
