@@ -146,7 +146,7 @@ void Trainer::Run::check_has_gradients() const {
   require_gradient(run_.trained, trainer_.state.global_step + 1);
 }
 
-void Trainer::Run::check_finite(const StepTotals& all) const {
+void Trainer::Run::check_finite(const StepTotals& all) {
   const double loss = all.items > 0 ? all.loss / all.items : 0;
   if (std::isfinite(loss)) return;
   report_nonfinite_loss({.step = trainer_.state.global_step + 1, .count = 1, .loss = loss});

@@ -250,9 +250,13 @@ void Trainer::Run::check_parameters() const {
   run_.parameters.check_unchanged(*trainer_.model, trainer_.state.global_step);
 }
 
-void Trainer::Run::report_nonfinite_loss(const LossRecord::NonfiniteLosses& bad) const {
-  trainer_.logger.warning(nonfinite_loss_text(bad));
-  if (args_.stop_on_nonfinite_loss) throw_nonfinite_loss(bad);
+void Trainer::Run::report_nonfinite_loss(const LossRecord::NonfiniteLosses& bad) {
+  const bool continues = bad.step == latest_nonfinite_step_ + 1;
+  const bool stops = args_.stop_on_nonfinite_loss;
+  latest_nonfinite_step_ = bad.step + bad.count - 1;
+  const char* const rest = stops ? "" : "; until a loss is finite again, more are only counted";
+  if (!continues || stops) trainer_.logger.warning(str(nonfinite_loss_text(bad), rest));
+  if (stops) throw_nonfinite_loss(bad);
 }
 
 TrainOutput Trainer::Run::finish() {

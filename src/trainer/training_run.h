@@ -71,7 +71,8 @@ class Trainer::Run {
   void write_hashes();
   // The optimizer would not train a parameter that has been added or replaced since the start.
   void check_parameters() const;
-  void report_nonfinite_loss(const LossRecord::NonfiniteLosses& bad) const;
+  // Reports a series of such losses once: if the weights are NaN, every later loss is NaN too.
+  void report_nonfinite_loss(const LossRecord::NonfiniteLosses& bad);
   TrainOutput finish();
 
   // run_steps.cpp defines the steps.
@@ -99,7 +100,7 @@ class Trainer::Run {
   void check_returned_loss(const at::Tensor& loss) const;
   void check_has_gradients() const;
   // Throws before the step, so that the weights are still those of the last finite loss.
-  void check_finite(const StepTotals& all) const;
+  void check_finite(const StepTotals& all);
   // Keeps the sums of a virtual rank, which are added up along a tree.
   void end_virtual_rank();
   std::string name_of_step() const;
@@ -129,6 +130,7 @@ class Trainer::Run {
   std::optional<Anatomy> anatomy_;  // records the first steps
 
   const RealRows* current_ = nullptr;  // the micro-batch
+  std::int64_t latest_nonfinite_step_ = -1;
 
   Clock::time_point start_;
   std::int64_t started_at_step_ = 0;
