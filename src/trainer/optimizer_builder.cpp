@@ -205,10 +205,10 @@ class OptimizerBuilder {
     std::vector<at::Tensor> all = decayed_;
     all.insert(all.end(), undecayed_.begin(), undecayed_.end());
     const auto max_iter = static_cast<std::int64_t>(number("max_iter", 20));
+    const std::int64_t max_eval = max_iter * 5 / 4;  // rounded down, as in PyTorch
     torch::optim::LBFGSOptions options(args_.learning_rate);
     options.max_iter(max_iter)
-        .max_eval(
-            static_cast<std::int64_t>(number("max_eval", static_cast<double>(max_iter * 5 / 4))))
+        .max_eval(static_cast<std::int64_t>(number("max_eval", static_cast<double>(max_eval))))
         .tolerance_grad(number("tolerance_grad", 1e-7))
         .tolerance_change(number("tolerance_change", 1e-9))
         .history_size(static_cast<std::int64_t>(number("history_size", 100)));

@@ -47,9 +47,9 @@ std::int64_t append_synced(const fs::path& file, std::int64_t kept, const std::s
 
 }  // namespace
 
-RunHashes::RunHashes(fs::path output_dir, std::int64_t every, Group group,
+RunHashes::RunHashes(const fs::path& output_dir, std::int64_t every, Group group,
                      std::int64_t virtual_ranks)
-    : file_(std::move(output_dir) / kHashChainFile),
+    : file_(output_dir / kHashChainFile),
       every_(every),
       group_(std::move(group)),
       previous_(first_hash()),

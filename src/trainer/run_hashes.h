@@ -30,7 +30,7 @@ namespace hasten {
 class RunHashes {
  public:
   // `virtual_ranks` is the number of virtual ranks of each process, or 1.
-  RunHashes(std::filesystem::path output_dir, std::int64_t every, Group group,
+  RunHashes(const std::filesystem::path& output_dir, std::int64_t every, Group group,
             std::int64_t virtual_ranks);
 
   // Begins a chain, and deletes the chain of an earlier run.
