@@ -24,6 +24,7 @@ REASONS = {
     "accelerator.cpp": ({"prints"}, "Accelerator::print() is called to print"),
     "argument_parser.cpp": ({"prints", "ends the process"}, "parse_or_exit() is called to do both"),
     "child_process.cpp": ({"ends the process"}, "in a process that it has forked"),
+    "file_calls.cpp": ({"prints"}, "gives an opened file a number above those of the standard streams"),
     "forked_rank.cpp": ({"prints", "ends the process", "changes variables"},
                         "flushes the streams before fork(); the rest is in a process that notebook_launcher() has forked"),
     "help.cpp": ({"prints"}, "asks for the width of the terminal"),
@@ -40,6 +41,7 @@ REASONS = {
     "tpu_module.cpp": ({"changes variables", "sets a handler"},
                        "another library, which is loaded to open a TPU: libtpu reads its settings from the environment alone, and torch_tpu's "
                        "threads must be ended before the process ends"),
+    "standard_streams.cpp": ({"prints"}, "a program calls it to keep files away from the numbers of the standard streams"),
     "terminal_restore.cpp": ({"prints", "sets a handler"},
                              "a dashboard is shown: it keeps what the process prints, and restores the terminal when the process ends"),
     "training_run.cpp": ({"prints"}, "TrainingArguments::anatomy is text"),
