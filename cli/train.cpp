@@ -245,7 +245,7 @@ std::shared_ptr<FolderLock> lock_output(const TrainingArguments& args) {
   if (!is_main || !args.do_train || args.save_on_each_node) return nullptr;
   auto lock =
       lock_output_dir(args, [](const std::string& text) { log_line("hasten: warning: " + text); });
-  refuse_output_in_use(args);
+  check_output_unused(args);
   return lock;
 }
 

@@ -25,7 +25,7 @@ std::shared_ptr<FolderLock> lock_output_dir(const TrainingArguments& args,
   return lock_for_job(args.output_dir, continues_a_run(args), report);
 }
 
-void refuse_output_in_use(const TrainingArguments& args) {
+void check_output_unused(const TrainingArguments& args) {
   const std::filesystem::path folder = args.output_dir;
   std::error_code error;
   if (!std::filesystem::exists(folder, error) || continues_a_run(args)) return;

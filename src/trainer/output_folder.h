@@ -1,8 +1,8 @@
 // File: trainer/output_folder.h (internal)
-// Refuses an output_dir that this run must not use, before the run begins its work.
+// Checks and locks the output_dir of a run before the run begins its work.
 //
 //   const auto lock = lock_output_dir(args, report);   // null: there is no folder yet, or no lock
-//   refuse_output_in_use(args);
+//   check_output_unused(args);
 //
 // The process that writes the checkpoints calls both. They do nothing if the folder does not exist
 // yet. The lock prevents another job from training into the same folder at the same time
@@ -28,6 +28,6 @@ HASTEN_INTERNAL_API std::shared_ptr<FolderLock> lock_output_dir(
 // Throws if the folder has the checkpoints of another run, which this one neither continues nor
 // overwrites. If this run is a new one, the name of an earlier job is deleted in any case
 // (trainer/restarted_job.h).
-HASTEN_INTERNAL_API void refuse_output_in_use(const TrainingArguments& args);
+HASTEN_INTERNAL_API void check_output_unused(const TrainingArguments& args);
 
 }  // namespace hasten

@@ -54,7 +54,7 @@ TrainOutput Trainer::train(const IgnoreKeys& ignore_keys_for_eval) {
   Impl::RunCheckpoints::lock_output(*impl_);
   // Only once: after that, the search of the batch size decides where the run continues.
   Impl::Resume::continue_if_restarted(*impl_);
-  Impl::RunCheckpoints::refuse_output_in_use(*impl_);
+  Impl::RunCheckpoints::check_output_unused(*impl_);
   if (!impl_->args.auto_find_batch_size) return Run(*impl_).train();
   BatchSizeSearch search(*impl_);
   while (true) {

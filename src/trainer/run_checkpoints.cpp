@@ -54,8 +54,8 @@ void Trainer::Impl::RunCheckpoints::lock_output(Impl& trainer) {
        [&] { trainer.output_lock = lock_output_dir(trainer.args, lock_reporter(trainer)); });
 }
 
-void Trainer::Impl::RunCheckpoints::refuse_output_in_use(const Impl& trainer) {
-  once(trainer.group(), trainer.writes(), [&] { hasten::refuse_output_in_use(trainer.args); });
+void Trainer::Impl::RunCheckpoints::check_output_unused(const Impl& trainer) {
+  once(trainer.group(), trainer.writes(), [&] { hasten::check_output_unused(trainer.args); });
 }
 
 void Trainer::Impl::RunCheckpoints::prepare_output() const {
@@ -82,7 +82,7 @@ void Trainer::Impl::RunCheckpoints::prepare_folder() const {
   remove_unfinished_saves(folder);
   if (args.save_strategy != SaveStrategy::no) check_free_space(folder, bytes(), "a checkpoint");
   if (!args.resume_from_checkpoint.empty()) return;
-  hasten::refuse_output_in_use(args);
+  hasten::check_output_unused(args);
   if (args.overwrite_output_dir) {
     for (const auto& all : {checkpoints(folder), abandoned_checkpoints(folder)}) {
       for (const fs::path& old : all) remove_directory(old);

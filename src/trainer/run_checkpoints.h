@@ -3,7 +3,7 @@
 // them.
 //
 //   RunCheckpoints::lock_output(trainer);          // before the parts of the run are made
-//   RunCheckpoints::refuse_output_in_use(trainer);
+//   RunCheckpoints::check_output_unused(trainer);
 //   RunCheckpoints checkpoints(trainer, run);
 //   checkpoints.prepare_output();                  // before the first step
 //   checkpoints.save(window);                      // after a step or a micro-batch; a collective
@@ -33,7 +33,7 @@ class Trainer::Impl::RunCheckpoints {
   // Both check output_dir if it exists already, and are collectives (trainer/output_folder.h). The
   // Trainer keeps the lock until the end of train().
   static void lock_output(Impl& trainer);
-  static void refuse_output_in_use(const Impl& trainer);
+  static void check_output_unused(const Impl& trainer);
   // Creates and locks output_dir, and checks that it can take the checkpoints of this run. With
   // overwrite_output_dir, removes the checkpoints of another run. Throws what the functions above
   // throw, and ConfigError "checkpoint.shared-folder". A collective.
