@@ -12,6 +12,7 @@
 
 #include "hasten/base/error.h"
 #include "hasten/base/log.h"
+#include "hasten/base/text.h"
 #include "hasten/launch/worker.h"
 #include "options/help.h"
 #include "options/sources.h"
@@ -225,7 +226,8 @@ void ArgumentParser::parse_or_exit(int argc, const char* const* argv) {
     is_main = worker_of(config::whole_environment()).rank == 0;
     parsed = parse(arguments, config::process_environment());
   } catch (const Error& error) {
-    std::fputs((program + ": error: " + error.what() + "\n").c_str(), stderr);
+    const std::string line = str(program, ": error[", error.code(), "]: ", error.what(), '\n');
+    std::fputs(line.c_str(), stderr);
     std::exit(error.exit_code());
   }
   if (is_main) {
@@ -237,7 +239,7 @@ void ArgumentParser::parse_or_exit(int argc, const char* const* argv) {
 
 std::string ArgumentParser::help(const std::string& program, int width) const {
   std::string out = "usage: " + program + " [--NAME VALUE ...]\n\n";
-  if (!impl_->description.empty()) out += impl_->description + "\n";
+  if (!impl_->description.empty()) out += impl_->description + "\n\n";
   out +=
       "Each option is a flag, a key of --config_file or a variable HASTEN_NAME in the\n"
       "environment; flags override the others. Defaults are in brackets.\n";

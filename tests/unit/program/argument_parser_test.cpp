@@ -1,5 +1,13 @@
 #include "hasten/program/argument_parser.h"
 
+#include <fcntl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <fstream>
+#include <iterator>
+
 #include "hasten/base/text.h"
 #include "unit/options/support.h"
 
@@ -50,6 +58,33 @@ struct Program {
   TrainingArguments arguments{.output_dir = "policy", .learning_rate = 1e-3};
   ArgumentParser parser{"Trains a policy."};
 };
+
+struct Ended {
+  int code;
+  std::string output;  // on standard output and standard error
+};
+
+// Calls parse_or_exit() in a child process, which ends with 77 if the call returns.
+Ended end_of(std::vector<const char*> arguments) {
+  const TemporaryFile file("output", "");
+  arguments.insert(arguments.begin(), "bin/train");
+  std::fflush(nullptr);  // or the child would write it too
+  const pid_t child = fork();
+  REQUIRE(child >= 0);
+  if (child == 0) {
+    const int to = open(file.path().c_str(), O_WRONLY);
+    dup2(to, STDOUT_FILENO);
+    dup2(to, STDERR_FILENO);
+    Program program;
+    program.parser.parse_or_exit(static_cast<int>(arguments.size()), arguments.data());
+    _exit(77);
+  }
+  int status = 0;
+  REQUIRE(waitpid(child, &status, 0) == child);
+  REQUIRE(WIFEXITED(status));
+  std::ifstream in(file.path());
+  return {WEXITSTATUS(status), {std::istreambuf_iterator<char>(in), {}}};
+}
 
 // Returns the line that begins so, or an empty text.
 std::string line_in(const std::string& text, const std::string& start) {
@@ -180,6 +215,18 @@ TEST_SUITE("program/argument_parser") {
     again.parse({"--config_file", file.path()});
     CHECK(again.hidden == 32);
     CHECK(again.arguments.eval_strategy == IntervalStrategy::epoch);
+  }
+
+  TEST_CASE("parse_or_exit prints an error or a requested text, and ends the process") {
+    const Ended bad = end_of({"--hiden", "3"});
+    CHECK(bad.code == 2);
+    CHECK(starts_with(bad.output, "train: error[config.unknown-key]: unknown argument --hiden."));
+    const Ended help = end_of({"--help"});
+    CHECK(help.code == 0);
+    CHECK(starts_with(help.output, "usage: train [--NAME VALUE ...]\n\nTrains a policy.\n\n"));
+    const Ended goes_on = end_of({"--hidden", "3", "--torch_compile"});
+    CHECK(goes_on.code == 77);
+    CHECK(starts_with(goes_on.output, "train: note: --torch_compile is ignored"));
   }
 
   TEST_CASE("an argument without effect gives a notice") {
