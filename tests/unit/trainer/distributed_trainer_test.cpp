@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "hasten/accelerator.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
 #include "hasten/process/notebook_launcher.h"
