@@ -374,7 +374,8 @@ std::int64_t flash_backward_bytes(const std::string& gpu, std::int64_t rows, boo
 TEST_CASE("dry GPU: the deterministic backward pass of FlashAttention keeps more sums") {
   for (const bool is_packed : {false, true}) {
     CAPTURE(is_packed);
-    for (const std::int64_t rows : {1, 8, 64}) {
+    // The allocator splits all blocks of these sizes, so that no rest counts.
+    for (const std::int64_t rows : {1, 3, 64}) {
       CAPTURE(rows);
       const std::int64_t bytes = flash_backward_bytes("cuda:h200", rows, is_packed);
       // A sum in float has 64 numbers for each head of a token; packed rows are 128 tokens apart.
