@@ -6,7 +6,7 @@ touch rows.csv && hasten train --model . --data rows.csv
 
 # A stream that is closed is /dev/null in hasten-torch. Otherwise a file of the run would get its number.
 mv "$folder/bin/hasten-torch" kept
-printf '#!/bin/sh\nreadlink /proc/$$/fd/0 /proc/$$/fd/1 /proc/$$/fd/2 >streams\n' >"$folder/bin/hasten-torch"
+printf '#!/bin/sh\nlinks=$(readlink /proc/$$/fd/0 /proc/$$/fd/1 /proc/$$/fd/2)\necho "$links" >streams\n' >"$folder/bin/hasten-torch"
 chmod +x "$folder/bin/hasten-torch"
 hasten train --model bert-base --data dummy <&- >&- 2>&-
 cat streams
