@@ -45,12 +45,13 @@ fs::path parent_of_save(const ProjectConfiguration& project, const fs::path& fol
 }
 
 // Locks the project's folder for as long as the Accelerator exists. A program that only loads does
-// not need the lock, so load_state() works while another job saves.
+// not need the lock, so load_state() works while another job saves. The lock is not in `all`,
+// because programs list the checkpoints there.
 void lock_project(AcceleratorState& state, const fs::path& all) {
   const Logger logger("hasten", LogLevel::passive, state.process, state.group);
   make_directories(all);
   state.saved.project_lock = lock_for_job(
-      all, /*continues=*/state.saved.iteration >= 0,
+      all.parent_path(), /*continues=*/state.saved.iteration >= 0,
       [&](const std::string& text) { logger.warning(text, {.main_process_only = false}); });
 }
 
