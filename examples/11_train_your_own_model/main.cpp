@@ -26,7 +26,8 @@ int main(int argc, char** argv) {
       .eval_strategy = hasten::IntervalStrategy::epoch,
       .save_strategy = hasten::SaveStrategy::no};
   hasten::ArgumentParser parser("Trains a network of your own on images of digits.");
-  parser.add(arguments).parse_or_exit(argc, argv);
+  parser.add(arguments);
+  if (const auto exit_code = parser.parse_or_report(argc, argv)) return *exit_code;
 
   torch::manual_seed(42);
   const auto net = std::make_shared<Net>();

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdio>
-#include <cstdlib>
 #include <filesystem>
 #include <iterator>
 #include <limits>
@@ -217,7 +216,7 @@ ParsedArguments ArgumentParser::parse(const std::vector<std::string>& arguments,
   return parsed;
 }
 
-void ArgumentParser::parse_or_exit(int argc, const char* const* argv) {
+std::optional<int> ArgumentParser::parse_or_report(int argc, const char* const* argv) {
   const std::vector<std::string> arguments(argv, argv + argc);
   const std::string program = name_of_program(arguments);
   ParsedArguments parsed;
@@ -228,13 +227,14 @@ void ArgumentParser::parse_or_exit(int argc, const char* const* argv) {
   } catch (const Error& error) {
     const std::string line = str(program, ": error[", error.code(), "]: ", error.what(), '\n');
     std::fputs(line.c_str(), stderr);
-    std::exit(error.exit_code());
+    return error.exit_code();
   }
   if (is_main) {
     std::fputs(parsed.text.c_str(), stdout);
     for (const std::string& notice : parsed.notices) log_line(program + ": note: " + notice);
   }
-  if (!parsed.text.empty()) std::exit(0);
+  if (parsed.text.empty()) return std::nullopt;
+  return 0;
 }
 
 std::string ArgumentParser::help(const std::string& program, int width) const {

@@ -22,7 +22,7 @@ EFFECTS = {
 # File name -> the effects that it may have, and why.
 REASONS = {
     "accelerator.cpp": ({"prints"}, "Accelerator::print() is called to print"),
-    "argument_parser.cpp": ({"prints", "ends the process"}, "parse_or_exit() is called to do both"),
+    "argument_parser.cpp": ({"prints"}, "parse_or_report() is called to print"),
     "child_process.cpp": ({"ends the process"}, "in a process that it has forked"),
     "file_calls.cpp": ({"prints"}, "gives an opened file a number above those of the standard streams"),
     "forked_rank.cpp": ({"prints", "ends the process", "changes variables"},

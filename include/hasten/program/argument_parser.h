@@ -11,7 +11,8 @@
 //       .require("data")
 //       .add("hidden", hidden, "Set the size of the hidden state.")
 //       .add(arguments);
-//   parser.parse_or_exit(argc, argv);  // ./train --data logs.bin --learning_rate 3e-4 --bf16
+//   // ./train --data logs.bin --learning_rate 3e-4 --bf16
+//   if (const auto exit_code = parser.parse_or_report(argc, argv)) return *exit_code;
 //
 // The values that the variables have when they are added are the defaults, also those of the
 // TrainingArguments. From weakest to strongest, a value comes from its default, a file, the
@@ -91,10 +92,11 @@ class HASTEN_API ArgumentParser {
   // variables.
   ParsedArguments parse(const std::vector<std::string>& arguments,
                         const config::Environment& environment);
-  // Does the same with the variables of this process. Prints an error and ends the process with its
-  // exit code, or prints the requested text and ends the process with 0. Notices go to the log sink
-  // (hasten/base/log.h). Only rank 0 of a job prints texts and notices.
-  void parse_or_exit(int argc, const char* const* argv);
+  // Does the same with the variables of this process, for main(). Prints an error to standard error
+  // and returns its exit code, or prints the requested text and returns 0. Returns nullopt if the
+  // program should run. Notices go to the log sink (hasten/base/log.h). Only rank 0 of a job prints
+  // texts and notices.
+  [[nodiscard]] std::optional<int> parse_or_report(int argc, const char* const* argv);
   // Returns the help in lines of at most that many columns.
   std::string help(const std::string& program, int width) const;
 

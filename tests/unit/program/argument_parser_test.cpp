@@ -64,7 +64,8 @@ struct Ended {
   std::string output;  // on standard output and standard error
 };
 
-// Calls parse_or_exit() in a child process, which ends with 77 if the call returns.
+// Calls parse_or_report() in a child process, which ends with the exit code that the call returns,
+// or with 77 if the program should run.
 Ended end_of(std::vector<const char*> arguments) {
   const TemporaryFile file("output", "");
   arguments.insert(arguments.begin(), "bin/train");
@@ -76,8 +77,10 @@ Ended end_of(std::vector<const char*> arguments) {
     dup2(to, STDOUT_FILENO);
     dup2(to, STDERR_FILENO);
     Program program;
-    program.parser.parse_or_exit(static_cast<int>(arguments.size()), arguments.data());
-    _exit(77);
+    const auto exit_code =
+        program.parser.parse_or_report(static_cast<int>(arguments.size()), arguments.data());
+    std::fflush(nullptr);
+    _exit(exit_code.value_or(77));
   }
   int status = 0;
   REQUIRE(waitpid(child, &status, 0) == child);
@@ -217,7 +220,7 @@ TEST_SUITE("program/argument_parser") {
     CHECK(again.arguments.eval_strategy == IntervalStrategy::epoch);
   }
 
-  TEST_CASE("parse_or_exit prints an error or a requested text, and ends the process") {
+  TEST_CASE("parse_or_report prints an error or a requested text, and returns the exit code") {
     const Ended bad = end_of({"--hiden", "3"});
     CHECK(bad.code == 2);
     CHECK(starts_with(bad.output, "train: error[config.unknown-key]: unknown argument --hiden."));
