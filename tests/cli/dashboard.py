@@ -242,7 +242,7 @@ try:
     check_without_unicode()
     check_signal(signal.SIGTERM, 128 + signal.SIGTERM, "SIGTERM")
     check_signal(signal.SIGSEGV, -signal.SIGSEGV, "SIGSEGV")
-    check_signal(signal.SIGHUP, -signal.SIGHUP, "SIGHUP")
+    check_signal(signal.SIGHUP, 128 + signal.SIGHUP, "SIGHUP")
     check_interruption()
     check_error()
     check_suspension()
