@@ -273,10 +273,10 @@ TEST_CASE("save_state: a project in which another job saves is refused, but can 
     Accelerator accelerator(options);
     auto [model] = accelerator.prepare(net);
     accelerator.save_state();
-    CHECK(fs::exists(all.parent_path() / kLockFile));
+    CHECK(fs::exists(project.path() / kLockFile));
   }
-  CHECK_FALSE(fs::exists(all.parent_path() / kLockFile));
-  const LockingProcess other(all);
+  CHECK_FALSE(fs::exists(project.path() / kLockFile));
+  const LockingProcess other(project.path());
   fs::copy(all / "checkpoint_0", all / "checkpoint_1", fs::copy_options::recursive);
   Accelerator accelerator(options);
   auto [model] = accelerator.prepare(net);
