@@ -95,6 +95,14 @@ milliseconds patience_with(const Holder& holder, const FolderLockRequest& reques
                                           : "")});
 }
 
+// True if the open file is the one that the path names now.
+bool has_path(int file, const fs::path& path) {
+  struct stat own {
+  }, named{};
+  return ::fstat(file, &own) == 0 && ::stat(path.c_str(), &named) == 0 &&
+         own.st_dev == named.st_dev && own.st_ino == named.st_ino;
+}
+
 // Opens the file and locks it. Returns 0 or an errno, which is EWOULDBLOCK if another process holds
 // the lock.
 int lock_file(const fs::path& path, Descriptor& locked) {
@@ -107,13 +115,9 @@ int lock_file(const fs::path& path, Descriptor& locked) {
       failed = ::flock(file.get(), LOCK_EX | LOCK_NB);
     } while (failed != 0 && errno == EINTR);
     if (failed != 0) return errno;
-    struct stat own {
-    }, named{};
-    if (::fstat(file.get(), &own) != 0) return errno;
     // The holder before may have deleted this file meanwhile, and a third process may have locked
     // a new one.
-    if (::stat(path.c_str(), &named) == 0 && own.st_dev == named.st_dev &&
-        own.st_ino == named.st_ino) {
+    if (has_path(file.get(), path)) {
       locked = std::move(file);
       return 0;
     }
@@ -214,11 +218,7 @@ FolderLock::~FolderLock() {
   const auto held = all.held.find(folder_);
   if (held != all.held.end() && held->second == this) all.held.erase(held);
   const fs::path path = fs::path(folder_) / kLockFile;
-  struct stat own {
-  }, named{};
-  const bool is_own = ::fstat(file_.get(), &own) == 0 && ::stat(path.c_str(), &named) == 0 &&
-                      own.st_dev == named.st_dev && own.st_ino == named.st_ino;
-  if (is_own) ::unlink(path.c_str());
+  if (has_path(file_.get(), path)) ::unlink(path.c_str());
   // Closing it would keep the lock if a fork without handlers has a copy of the descriptor.
   static_cast<void>(::flock(file_.get(), LOCK_UN));
 }
