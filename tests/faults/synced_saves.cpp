@@ -23,6 +23,7 @@
 #include <string>
 #include <utility>
 
+#include "base/folder_lock.h"
 #include "faults/real_call.h"
 #include "hasten/accelerator.h"
 #include "hasten/base/files.h"
@@ -118,7 +119,9 @@ int open(const char* path, int flags, ...) {
   va_start(rest, flags);
   const mode_t mode = (flags & O_CREAT) != 0 ? va_arg(rest, mode_t) : 0;
   va_end(rest);
-  const bool creates = (flags & O_CREAT) != 0 && ::access(path, F_OK) != 0;
+  // A lock has no use after a power failure.
+  const bool is_lock = fs::path(path).filename() == hasten::kLockFile;
+  const bool creates = (flags & O_CREAT) != 0 && !is_lock && ::access(path, F_OK) != 0;
   const int file = real(path, flags, mode);
   const int error = errno;
   if (creates && file >= 0) {
