@@ -88,8 +88,9 @@ OrderFunction length_grouped_order(std::vector<std::int64_t> lengths, std::int64
 
 OrderFunction weighted_order(WeightedRows rows) {
   check_weights(rows);
-  return [weights = at::tensor(rows.weights, at::kDouble), options = std::move(rows)](
-             std::int64_t count, std::uint64_t seed, std::int64_t epoch) {
+  const at::Tensor weights = at::tensor(rows.weights, at::kDouble);
+  return [weights, options = std::move(rows)](std::int64_t count, std::uint64_t seed,
+                                              std::int64_t epoch) {
     require_one_per_row("weights", options.weights.size(), count);
     return numbers_of(at::multinomial(weights,
                                       options.num_samples > 0 ? options.num_samples : count,
