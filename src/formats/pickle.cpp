@@ -17,6 +17,8 @@ namespace {
 constexpr std::size_t kMemory = std::size_t{12} << 20, kMemoryPerByte = 8;
 // A vector that grows briefly holds its old and its new memory.
 constexpr std::size_t kGrowth = 3;
+// The lists of values hold pointers.
+constexpr std::size_t kPointer = sizeof(void*);
 constexpr std::size_t kMaxDimensions = 64;
 // A module of an archive of LibTorch has a class of this name, or a name that begins with it.
 constexpr std::string_view kLibTorchClass = "__torch__";
@@ -170,7 +172,7 @@ class Program::Machine {
   }
 
   Value& push(Kind kind) {
-    reserve_memory(sizeof(Value) + kGrowth * sizeof(Value*));  // the stack grows with it
+    reserve_memory(sizeof(Value) + kGrowth * kPointer);  // the stack grows with it
     Value& value = program_.values_.emplace_back();
     value.kind = kind;
     stack_.push_back(&value);
@@ -223,7 +225,7 @@ class Program::Machine {
   }
 
   void append(Value& to, const std::vector<Value*>& values) {
-    reserve_memory(kGrowth * sizeof(Value*) * values.size());
+    reserve_memory(kGrowth * kPointer * values.size());
     to.items.insert(to.items.end(), values.begin(), values.end());
   }
   void make_tuple(const std::vector<Value*>& values) { append(push(Kind::tuple), values); }
@@ -247,7 +249,7 @@ class Program::Machine {
     if (place > memo_.size()) fail("a memo with gaps");
     Value& value = top();
     if (place == memo_.size()) {
-      reserve_memory(kGrowth * sizeof(Value*));
+      reserve_memory(kGrowth * kPointer);
       memo_.push_back(&value);
     } else {
       memo_[place] = &value;
@@ -255,7 +257,7 @@ class Program::Machine {
   }
   void recall(std::uint64_t place) {
     if (place >= memo_.size()) fail("a reference to nothing");
-    reserve_memory(kGrowth * sizeof(Value*));
+    reserve_memory(kGrowth * kPointer);
     stack_.push_back(memo_[place]);
   }
 
@@ -329,7 +331,7 @@ class Program::Machine {
     tensor.type = arguments[0]->type;
     tensor.text = arguments[0]->text;
     tensor.integer = arguments[1]->integer;
-    reserve_memory(2 * sizeof(Value*) * (arguments[2]->items.size() + arguments[3]->items.size()));
+    reserve_memory(2 * kPointer * (arguments[2]->items.size() + arguments[3]->items.size()));
     tensor.items = arguments[2]->items;
     tensor.items.insert(tensor.items.end(), arguments[3]->items.begin(), arguments[3]->items.end());
   }
@@ -377,7 +379,7 @@ class Program::Machine {
       fail("a parameter without a tensor");
     check_hooks(*arguments[2]);
     const Value& tensor = *arguments[0];
-    reserve_memory(sizeof(Value*) * tensor.items.size());
+    reserve_memory(kPointer * tensor.items.size());
     Value& copy = push(Kind::tensor);
     copy = tensor;
   }
@@ -398,7 +400,7 @@ class Program::Machine {
     if (state.kind != Kind::dict) fail("a state that is not a dictionary");
     if (to.kind == Kind::dict) return;
     if (to.kind != Kind::object || !to.items.empty()) forbid("the state of a value");
-    reserve_memory(2 * sizeof(Value*) * state.items.size());
+    reserve_memory(2 * kPointer * state.items.size());
     to.items = state.items;
   }
 

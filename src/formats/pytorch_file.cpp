@@ -36,7 +36,9 @@ TensorDict load_pickles(const fs::path& index) {
   TensorDict weights;
   for (const auto& [file, listed] : read_weights_index(index)) {
     TensorDict found = load_pickle(index.parent_path() / file);
-    const auto is_listed = [&](const auto& item) { return listed.contains(item.first); };
+    const auto is_listed = [&listed = listed](const auto& item) {
+      return listed.contains(item.first);
+    };
     if (found.size() != listed.size() || !std::all_of(found.begin(), found.end(), is_listed)) {
       throw DataError("weights.index",
                       {.what = (index.parent_path() / file).string(),
