@@ -102,24 +102,36 @@ at::Tensor adapted_permute(const at::Tensor& weight, at::IntArrayRef dimensions)
   return swaps ? keep_adapter(weight, permuted) : permuted;
 }
 
-TORCH_LIBRARY_IMPL(_, DeferredInit, library) {
-  library.fallback(torch::CppFunction::makeFallthrough());
-}
-
-TORCH_LIBRARY_IMPL(aten, DeferredInit, library) {
-  library.impl("linear", adapted_linear);
-  library.impl("matmul", adapted_matmul);
-  library.impl("mm", adapted_mm);
-  library.impl("addmm", adapted_addmm);
-  library.impl("t", adapted_t);
-  library.impl("transpose.int", adapted_transpose);
-  library.impl("permute", adapted_permute);
+// LibTorch calls these functions for weights with an adapter. They are registered when the first
+// such weight is made, and never removed, because weights may still be in use while the process
+// exits.
+void register_adapted_operators() {
+  // The pointers are kept in memory, so that LeakSanitizer finds them.
+  [[gnu::used]] static const torch::Library* const others = [] {
+    auto* const made =
+        new torch::Library(torch::Library::IMPL, "_", kAdapterKey, __FILE__, __LINE__);
+    made->fallback(torch::CppFunction::makeFallthrough());
+    return made;
+  }();
+  [[gnu::used]] static const torch::Library* const adapted_operators = [] {
+    auto* const made =
+        new torch::Library(torch::Library::IMPL, "aten", kAdapterKey, __FILE__, __LINE__);
+    made->impl("linear", adapted_linear);
+    made->impl("matmul", adapted_matmul);
+    made->impl("mm", adapted_mm);
+    made->impl("addmm", adapted_addmm);
+    made->impl("t", adapted_t);
+    made->impl("transpose.int", adapted_transpose);
+    made->impl("permute", adapted_permute);
+    return made;
+  }();
 }
 
 }  // namespace
 
 at::Tensor with_adapter(const at::Tensor& weight, WeightLayout layout,
                         std::shared_ptr<WeightAdapter> adapter) {
+  register_adapted_operators();
   return at::Tensor(c10::make_intrusive<AdaptedWeight>(*weight.unsafeGetTensorImpl(), layout,
                                                        std::move(adapter)));
 }
