@@ -16,6 +16,7 @@
 #include <torch/torch.h>
 
 #include <algorithm>
+#include <array>
 #include <clocale>
 #include <exception>
 #include <filesystem>
@@ -86,18 +87,24 @@ void print_dispatch() {
   std::cout << "included keys: " << toString(keys.included_) << '\n'
             << "excluded keys: " << toString(keys.excluded_) << '\n';
   c10::Dispatcher& dispatcher = c10::Dispatcher::singleton();
-  for (const c10::DispatchKey key :
-       {c10::DispatchKey::Fake, c10::DispatchKey::CUDA, c10::DispatchKey::PrivateUse1,
-        c10::DispatchKey::AutogradCPU, c10::DispatchKey::ADInplaceOrView}) {
-    std::cout << "fallback of " << toString(key) << ": "
-              << dispatcher.hasBackendFallbackForDispatchKey(key) << '\n';
-  }
   // hasten's operators are in a separate namespace, so this counts only the other operators.
   std::size_t others = 0;
-  for (const c10::OperatorName& each : dispatcher.getAllOpNames())
-    others += each.name.compare(0, 8, "hasten::") != 0;
-  std::cout << "operators of others: " << others << '\n'
-            << "callbacks: " << at::hasCallbacks() << at::hasGlobalCallbacks() << '\n';
+  std::array<std::size_t, static_cast<std::size_t>(c10::DispatchKey::EndOfRuntimeBackendKeys) + 1>
+      kernels{};
+  for (const c10::OperatorName& each : dispatcher.getAllOpNames()) {
+    if (each.name.compare(0, 8, "hasten::") == 0) continue;
+    ++others;
+    const auto found = dispatcher.findOp(each);
+    for (std::size_t key = 1; found && key < kernels.size(); ++key)
+      kernels[key] += found->hasKernelForDispatchKey(static_cast<c10::DispatchKey>(key));
+  }
+  std::cout << "operators of others: " << others << '\n';
+  for (std::size_t key = 1; key < kernels.size(); ++key) {
+    const auto name = static_cast<c10::DispatchKey>(key);
+    std::cout << toString(name) << ": " << kernels[key] << " kernels, fallback "
+              << dispatcher.hasBackendFallbackForDispatchKey(name) << '\n';
+  }
+  std::cout << "callbacks: " << at::hasCallbacks() << at::hasGlobalCallbacks() << '\n';
 }
 
 void print_autograd() {
