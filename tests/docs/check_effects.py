@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Checks that the library prints nothing, ends no process, changes no environment variable and sets no handler. The files below may, with a reason.
+"""Checks that the library prints nothing, ends no process, and changes neither variables, signals nor limits of its process. The
+files below may, with a reason.
 
     python3 tests/docs/check_effects.py
 
@@ -16,6 +17,8 @@ EFFECTS = {
     "prints": r"std::(cout|cerr|clog)\b|\b(printf|puts|putchar|perror)\s*\(|\b(stdout|stderr)\b|\bSTD(OUT|ERR)_FILENO\b",
     "ends the process": r"\b(_exit|_Exit|exit|quick_exit)\s*\(|\bstd::(abort|terminate)\s*\(",
     "sets a handler": r"\b(atexit|at_quick_exit|set_terminate|set_unexpected)\s*\(",
+    "changes signals": r"\b(signal|sigaction|sigprocmask|pthread_sigmask|sigaltstack)\s*\(",
+    "changes the process": r"\b(pthread_atfork|setrlimit|mallopt|prctl|malloc_trim|sched_setaffinity|umask|chdir|setlocale|setpriority)\s*\(",
     "changes variables": r"\b(setenv|unsetenv|putenv|clearenv)\s*\(",
     "acts when it is loaded": r"\bconstructor\s*(\)\)|\]\])|\bC10_REGISTER_\w+|Registry\(\)->Register\(",
 }
@@ -23,13 +26,18 @@ EFFECTS = {
 REASONS = {
     "accelerator.cpp": ({"prints"}, "Accelerator::print() is called to print"),
     "argument_parser.cpp": ({"prints"}, "parse_or_report() is called to print"),
-    "child_process.cpp": ({"ends the process"}, "in a process that it has forked"),
+    "child_process.cpp": ({"ends the process", "changes the process"}, "in a process that it has forked"),
     "file_calls.cpp": ({"prints"}, "gives an opened file a number above those of the standard streams"),
-    "forked_rank.cpp": ({"prints", "ends the process", "changes variables"},
+    "file_limit.h": ({"changes the process"}, "the launcher calls it"),
+    "folder_lock.cpp": ({"changes the process"}, "the first lock of a folder: a child of fork() must not keep it"),
+    "forked_rank.cpp": ({"prints", "ends the process", "changes variables", "changes signals"},
                         "flushes the streams before fork(); the rest is in a process that notebook_launcher() has forked"),
+    "group_signals.cpp": ({"changes signals", "changes the process"},
+                          "notebook_launcher() waits for its ranks; the rest is in processes that it has forked"),
     "help.cpp": ({"prints"}, "asks for the width of the terminal"),
     "log.cpp": ({"prints"}, "the log sink, which a program can replace"),
-    "memory.cpp": ({"prints"}, "print_gpu_utilization() is called to print"),
+    "memory.cpp": ({"prints", "changes the process"}, "print_gpu_utilization() and keep_freed_memory() are called for this"),
+    "ncurses_screen.cpp": ({"changes signals"}, "gives ncurses the handlers of the program while it opens a screen"),
     "no_cuda.cpp": ({"prints", "ends the process"}, "another library, in a process with a TPU; its caller is C and has no errors"),
     "own_progress.cpp": ({"prints"}, "asks whether standard error is a terminal, on which a Trainer shows its run unless disable_tqdm is set"),
     "plugin.cpp": ({"prints", "changes variables"},
@@ -38,12 +46,15 @@ REASONS = {
     "progress_callback.cpp": ({"prints"}, "the Trainer's lines of numbers, which log_level turns off"),
     "results.cpp": ({"prints"}, "print_summary() is called to print"),
     "scoped_variables.h": ({"changes variables"}, "part of tpu_module.cpp"),
+    "signal_blocker.h": ({"changes signals"}, "blocks the signals of one thread while it starts another"),
     "tpu_module.cpp": ({"changes variables", "sets a handler"},
                        "another library, which is loaded to open a TPU: libtpu reads its settings from the environment alone, and torch_tpu's "
                        "threads must be ended before the process ends"),
     "standard_streams.cpp": ({"prints"}, "a program calls it to keep files away from the numbers of the standard streams"),
-    "terminal_restore.cpp": ({"prints", "sets a handler"},
+    "stop_on_signal.cpp": ({"changes signals"}, "a program makes a StopOnSignal, which restores the handlers"),
+    "terminal_restore.cpp": ({"prints", "sets a handler", "changes signals"},
                              "a dashboard is shown: it keeps what the process prints, and restores the terminal when the process ends"),
+    "thread_stack.cpp": ({"changes signals"}, "a hang is reported: a real-time signal without a handler makes each thread record its stack"),
     "training_run.cpp": ({"prints"}, "TrainingArguments::anatomy is text"),
     "watchdog.cpp": ({"prints", "ends the process"}, "the option `watchdog`: reports a hanging job and ends it, as a thread that hangs cannot throw"),
 }
