@@ -77,8 +77,8 @@ class HASTEN_API Accelerator {
   // Prepares the objects in the written order, which numbers them in checkpoints, and returns a
   // handle for each one, for structured bindings. An object is a module (a TORCH_MODULE holder, a
   // shared_ptr or an object on the stack), an optimizer, a learning-rate scheduler or a loader.
-  // hasten/prepare/detail/prepare.h says which objects stay alive, and
-  // hasten/prepare/detail/prepared.h what the handles do.
+  // hasten/prepare/detail/prepare.h says which objects stay alive and what happens if an object is
+  // prepared again, and hasten/prepare/detail/prepared.h what the handles do.
   template <class... Objects>
   auto prepare(Objects&&... objects) {
     // Braces, because C++ leaves the order open in which the arguments of a function are computed.

@@ -106,8 +106,8 @@ void LoaderCore::set_sharding(const LoaderSharding& sharding) {
                     "process; each process then reads its part",
                     sharding.group);
   if (again) {
-    throw ConfigError("data.sharding",
-                      {.what = "a loader is prepared twice", .hint = "prepare() it once"});
+    throw ConfigError("data.sharding", {.what = "a loader is prepared twice",
+                                        .hint = "prepare() it once and keep the handle"});
   }
   check_divisible(own.options, sharding);
   if (sharding.elastic.ranks > 0) check_elastic(own.stream());

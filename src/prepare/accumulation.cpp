@@ -25,14 +25,8 @@ void Accumulation::set_steps(std::int64_t steps) {
 }
 
 void Accumulation::add_model(const std::shared_ptr<torch::nn::Module>& module) {
-  for (auto& model : models_) {
-    if (model.lock() != module) continue;
-    // The module was prepared before. Its owner may differ, because each handle of a module on the
-    // stack has its own.
-    model = module;
-    return;
-  }
-  models_.push_back(module);
+  const auto is_known = [&](const auto& model) { return model.lock() == module; };
+  if (std::none_of(models_.begin(), models_.end(), is_known)) models_.push_back(module);
 }
 
 void Accumulation::remove_model(const torch::nn::Module* module) {

@@ -57,8 +57,6 @@ class DataParallelModel {
 
   // Returns null if the module has been destroyed.
   const torch::nn::Module* module() const { return module_.lock().get(); }
-  // From now on refers to the same module through a different owner.
-  void set_owner(const std::shared_ptr<torch::nn::Module>& module) { module_ = module; }
 
   // True if a forward pass of the module, in its present state, begins with a broadcast of one
   // rank's buffers.

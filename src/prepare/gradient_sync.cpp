@@ -20,7 +20,7 @@ GradientSync::GradientSync(Group group, DistributedDataParallelKwargs options)
 void GradientSync::add_model(const std::shared_ptr<torch::nn::Module>& module) {
   if (group_.size() == 1) return;
   for (const auto& model : models_) {
-    if (model->module() == module.get()) return model->set_owner(module);
+    if (model->module() == module.get()) return;  // the module was prepared before
   }
   models_.push_back(std::make_unique<DataParallelModel>(module, group_, options_));
 }

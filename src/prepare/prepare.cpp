@@ -41,11 +41,17 @@ void place_module(const AcceleratorState& state, torch::nn::Module& module) {
   move_to_device(module, state.process.device, double_weight_type(state));
 }
 
-void prepare_module(AcceleratorState& state, const std::shared_ptr<torch::nn::Module>& module) {
+std::shared_ptr<torch::nn::Module> prepare_module(
+    AcceleratorState& state, const std::shared_ptr<torch::nn::Module>& module) {
   if (state.placement.moves) place_module(state, *module);
-  state.add_model(module);
-  state.saved.add_model(module);
-  state.observers.add_model(module);
+  // The Accelerator only has weak references to the model. If each handle of a module on the stack
+  // had an owner of its own, the model would be forgotten with one of several handles.
+  const auto known = state.saved.find_model(module.get());
+  std::shared_ptr<torch::nn::Module> shared = known ? known : module;
+  state.add_model(shared);
+  state.saved.add_model(shared);
+  state.observers.add_model(shared);
+  return shared;
 }
 
 void prepare_optimizer(AcceleratorState& state, torch::optim::Optimizer& optimizer) {

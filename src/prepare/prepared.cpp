@@ -30,8 +30,15 @@ PreparedOptimizer::PreparedOptimizer(std::shared_ptr<torch::optim::Optimizer> op
                                      std::shared_ptr<AcceleratorState> state)
     : optimizer_(std::move(optimizer)),
       state_(std::move(state)),
-      synced_optimizer_(std::make_shared<SyncedOptimizer>(optimizer_)),
-      step_(std::make_shared<OptimizerStep>(optimizer_, state_->stepping, state_)) {
+      synced_optimizer_(state_->saved.find_optimizer(optimizer_.get())) {
+  if (synced_optimizer_) step_ = synced_optimizer_->step.lock();
+  if (step_) {  // another handle exists
+    optimizer_ = synced_optimizer_->shared();
+    return;
+  }
+  synced_optimizer_ = std::make_shared<SyncedOptimizer>(optimizer_);
+  step_ = std::make_shared<OptimizerStep>(optimizer_, state_->stepping, state_);
+  synced_optimizer_->step = step_;
   state_->observers.add_optimizer(optimizer_);
   state_->synced_states.add(synced_optimizer_);
   state_->saved.add_optimizer(synced_optimizer_);
@@ -124,27 +131,30 @@ PreparedScheduler::PreparedScheduler(std::shared_ptr<torch::optim::LRScheduler> 
                                      std::shared_ptr<AcceleratorState> state)
     : scheduler_(std::move(scheduler)),
       state_(std::move(state)),
-      synced_scheduler_(std::make_shared<SyncedScheduler>(scheduler_)) {
+      synced_scheduler_(state_->saved.find_scheduler(scheduler_.get())) {
+  if (synced_scheduler_) {  // another handle exists
+    scheduler_ = synced_scheduler_->shared();
+    return;
+  }
+  synced_scheduler_ = std::make_shared<SyncedScheduler>(scheduler_);
   state_->synced_states.add(synced_scheduler_);
   state_->saved.add_scheduler(synced_scheduler_);
 }
 
 PreparedScheduler::PreparedScheduler(std::shared_ptr<torch::optim::LRScheduler> scheduler,
                                      const PreparedOptimizer& optimizer)
-    : scheduler_(std::move(scheduler)),
-      state_(optimizer.state_),
-      synced_optimizer_(optimizer.synced_optimizer_),
-      synced_scheduler_(std::make_shared<SyncedScheduler>(scheduler_)) {
+    : PreparedScheduler(std::move(scheduler), optimizer.state_) {
+  if (synced_scheduler_->optimizer) return;
+  synced_scheduler_->optimizer = optimizer.synced_optimizer_;
   synced_scheduler_->optimizer_steps = optimizer.steps();
-  state_->synced_states.add(synced_scheduler_);
-  state_->saved.add_scheduler(synced_scheduler_);
 }
 
 void PreparedScheduler::step() {
-  if (synced_optimizer_ ? synced_optimizer_->steps == synced_scheduler_->optimizer_steps
-                        : !state_->accumulation.sync_gradients() || state_->step_was_skipped())
+  const auto& optimizer = synced_scheduler_->optimizer;
+  if (optimizer ? optimizer->steps == synced_scheduler_->optimizer_steps
+                : !state_->accumulation.sync_gradients() || state_->step_was_skipped())
     return;
-  if (synced_optimizer_) synced_scheduler_->optimizer_steps = synced_optimizer_->steps;
+  if (optimizer) synced_scheduler_->optimizer_steps = optimizer->steps;
   synced_scheduler_->step();
 }
 

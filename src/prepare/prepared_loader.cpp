@@ -124,6 +124,10 @@ void LoaderPass::leave_begin() { impl_->foreign.leave_begin(); }
 void LoaderPass::enter_read() { impl_->foreign.enter_read(); }
 void LoaderPass::leave_read() { impl_->foreign.leave_read(); }
 
+std::shared_ptr<LoaderPosition> known_position(AcceleratorState& state, const void* loader) {
+  return state.saved.find_loader(loader);
+}
+
 void add_position(AcceleratorState& state, const std::shared_ptr<LoaderPosition>& position) {
   state.saved.add_loader(position);
 }

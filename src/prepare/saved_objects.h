@@ -30,13 +30,17 @@ namespace hasten {
 class SavedObjects {
  public:
   void add_model(const std::shared_ptr<torch::nn::Module>& module) {
-    const auto known = models();
-    if (std::find(known.begin(), known.end(), module) == known.end()) add(models_, module);
+    if (!find_model(module.get())) add(models_, module);
   }
   void remove_model(const torch::nn::Module* module) {
     std::erase_if(models_, [&](const auto& each) { return each.lock().get() == module; });
   }
+  // Replaces the entry of an optimizer without handles that a scheduler keeps alive.
   void add_optimizer(const std::shared_ptr<SyncedOptimizer>& optimizer) {
+    std::erase_if(optimizers_, [&](const auto& each) {
+      const auto known = each.lock();
+      return known && known->shared().get() == optimizer->shared().get();
+    });
     add(optimizers_, optimizer);
   }
   void add_scheduler(const std::shared_ptr<SyncedScheduler>& scheduler) {
@@ -48,6 +52,20 @@ class SavedObjects {
   std::vector<std::shared_ptr<SyncedOptimizer>> optimizers() { return live_objects(optimizers_); }
   std::vector<std::shared_ptr<SyncedScheduler>> schedulers() { return live_objects(schedulers_); }
   std::vector<std::shared_ptr<detail::LoaderPosition>> loaders() { return live_objects(loaders_); }
+
+  // Returns the entry of an object that is prepared, or null if there is none.
+  std::shared_ptr<torch::nn::Module> find_model(const torch::nn::Module* module) {
+    return find(models(), [&](const auto& each) { return each.get() == module; });
+  }
+  std::shared_ptr<SyncedOptimizer> find_optimizer(const torch::optim::Optimizer* optimizer) {
+    return find(optimizers(), [&](const auto& each) { return each->shared().get() == optimizer; });
+  }
+  std::shared_ptr<SyncedScheduler> find_scheduler(const torch::optim::LRScheduler* scheduler) {
+    return find(schedulers(), [&](const auto& each) { return each->shared().get() == scheduler; });
+  }
+  std::shared_ptr<detail::LoaderPosition> find_loader(const void* loader) {
+    return find(loaders(), [&](const auto& each) { return each->loader() == loader; });
+  }
 
   // The registered objects and functions, in the order of registration.
   std::vector<std::shared_ptr<SavedObject>> objects;
@@ -76,6 +94,12 @@ class SavedObjects {
       return each.expired();
     });
     return found;
+  }
+  template <class Object, class Predicate>
+  static std::shared_ptr<Object> find(const std::vector<std::shared_ptr<Object>>& all,
+                                      const Predicate& is_wanted) {
+    const auto found = std::find_if(all.begin(), all.end(), is_wanted);
+    return found == all.end() ? nullptr : *found;
   }
   template <class Object>
   static void add(std::vector<std::weak_ptr<Object>>& all, const std::shared_ptr<Object>& object) {

@@ -20,6 +20,8 @@
 
 namespace hasten {
 
+class OptimizerStep;
+
 class SyncedState {
  public:
   virtual ~SyncedState() = default;
@@ -36,8 +38,11 @@ class SyncedOptimizer : public SyncedState {
   std::string state() const override;
   void restore(const std::string& state) override;
   torch::optim::Optimizer& optimizer() const { return *optimizer_; }
+  const std::shared_ptr<torch::optim::Optimizer>& shared() const { return optimizer_; }
   std::vector<at::Tensor> parameters() const;
   std::int64_t steps = 0;
+  // The part that all handles of the optimizer share. Null if only schedulers remain.
+  std::weak_ptr<OptimizerStep> step;
 
   // With Precision::fp16: whether its gradients have been divided by the scale of the loss since
   // its last step, whether all of them were finite then, and whether its latest step was skipped.
@@ -57,6 +62,7 @@ class SyncedScheduler : public SyncedState {
  public:
   explicit SyncedScheduler(std::shared_ptr<torch::optim::LRScheduler> scheduler)
       : scheduler_(std::move(scheduler)) {}
+  const std::shared_ptr<torch::optim::LRScheduler>& shared() const { return scheduler_; }
   void step();
   std::string state() const override;
   void restore(const std::string& state) override;
@@ -69,6 +75,8 @@ class SyncedScheduler : public SyncedState {
   };
   Counts counts() const;
   void set_counts(const Counts& counts);
+  // The optimizer whose steps it follows. Null if it follows the accumulation windows.
+  std::shared_ptr<SyncedOptimizer> optimizer;
   // The number of the optimizer's steps at the scheduler's last step.
   std::int64_t optimizer_steps = 0;
 

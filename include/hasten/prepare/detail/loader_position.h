@@ -41,6 +41,8 @@ class HASTEN_API LoaderPosition {
   // Throws DataError "data.state" for a position past the end.
   virtual void set_position(const SavedPosition& position) = 0;
   virtual bool is_hasten_loader() const = 0;
+  // Returns the loader if it is hasten's, otherwise null.
+  virtual const void* loader() const = 0;
 };
 
 template <class Loader>
@@ -54,6 +56,7 @@ class HastenLoaderPosition : public LoaderPosition {
     loader_->load_state(position.loader);
   }
   bool is_hasten_loader() const override { return true; }
+  const void* loader() const override { return loader_.get(); }
 
  private:
   std::shared_ptr<Loader> loader_;
@@ -70,6 +73,7 @@ class HASTEN_API ForeignLoaderPosition : public LoaderPosition {
     current = {};
   }
   bool is_hasten_loader() const override { return false; }
+  const void* loader() const override { return nullptr; }
 
   PassPosition current;
   // The pass that `current` belongs to.

@@ -11,6 +11,13 @@
 // optimizer lists a parameter twice, as LibTorch's parameters() does with a shared tensor, one
 // entry remains.
 //
+// An object may be prepared again. While a handle of a module, an optimizer, a scheduler or a
+// loader of hasten exists, the Accelerator returns a further handle that equals a copy of that one;
+// it keeps the object alive only if the first handle does. Handles of any other loader have
+// separate positions, so that one loop over a container may contain another. If all handles of an
+// object are gone or empty, it is prepared like a new one, except that a loader of hasten cannot be
+// divided among the processes again (ConfigError "data.sharding").
+//
 // Two kinds of objects are not prepared; use them as they are. The step() of
 // torch::optim::ReduceLROnPlateauScheduler takes a metric: pass one that is equal in all processes,
 // for example accelerator.reduce(metric, Reduction::mean), or their learning rates diverge.
@@ -92,9 +99,10 @@ inline constexpr bool kAlwaysFalse = false;
 // Moves the module to the device.
 HASTEN_API void place_module(const AcceleratorState& state, torch::nn::Module& module);
 // Moves the module if the Accelerator moves what it prepares, and registers it with the
-// Accelerator, which from then on manages its gradients.
-HASTEN_API void prepare_module(AcceleratorState& state,
-                               const std::shared_ptr<torch::nn::Module>& module);
+// Accelerator, which from then on manages its gradients. Returns the pointer that all handles of
+// the module share: the given one, or that of an earlier handle that still exists.
+HASTEN_API std::shared_ptr<torch::nn::Module> prepare_module(
+    AcceleratorState& state, const std::shared_ptr<torch::nn::Module>& module);
 // Checks the optimizer, drops its duplicate parameters and moves its state to the device.
 HASTEN_API void prepare_optimizer(AcceleratorState& state, torch::optim::Optimizer& optimizer);
 // Returns how a loader divides its rows among the processes.
@@ -103,10 +111,11 @@ HASTEN_API LoaderSharding loader_sharding(const AcceleratorState& state);
 // number is not known. Throws UsageError "data.loaders-differ". A collective.
 HASTEN_API void check_same_batches(std::optional<std::int64_t> batches, const Group& group);
 
-// Makes a loader of hasten's return this process's rows only. Any other loader is read in full by
-// every process, so only the number of its batches is checked.
+// Makes a loader of hasten's return this process's rows only, unless a handle of it exists. Any
+// other loader is read in full by every process, so only the number of its batches is checked.
 template <class Loader>
-void shard_rows(Loader& loader, const AcceleratorState& state) {
+void shard_rows(Loader& loader, AcceleratorState& state) {
+  if (known_position(state, &loader)) return;
   const LoaderSharding sharding = loader_sharding(state);
   if constexpr (Shardable<Loader>) {
     loader.set_sharding(sharding);
@@ -126,8 +135,8 @@ auto prepare_one(Object&& object, const std::shared_ptr<AcceleratorState>& state
     auto pointer = to_shared_ptr(std::forward<Object>(object));
     using Pointee = typename decltype(pointer)::element_type;
     if constexpr (std::is_base_of_v<torch::nn::Module, Pointee>) {
-      prepare_module(*state, pointer);
-      return PreparedModel<Pointee>(std::move(pointer), state);
+      const std::shared_ptr<torch::nn::Module> shared = prepare_module(*state, pointer);
+      return PreparedModel<Pointee>(std::shared_ptr<Pointee>(shared, pointer.get()), state);
     } else if constexpr (std::is_base_of_v<torch::optim::Optimizer, Pointee>) {
       prepare_optimizer(*state, *pointer);
       return PreparedOptimizer(std::move(pointer), state);

@@ -169,7 +169,6 @@ class HASTEN_API PreparedScheduler {
  private:
   std::shared_ptr<torch::optim::LRScheduler> scheduler_;
   std::shared_ptr<AcceleratorState> state_;
-  std::shared_ptr<SyncedOptimizer> synced_optimizer_;
   std::shared_ptr<SyncedScheduler> synced_scheduler_;
 };
 

@@ -49,6 +49,9 @@ namespace detail {
 
 [[noreturn]] HASTEN_API void throw_uneven_batches();
 [[noreturn]] HASTEN_API void throw_position_past_end(std::int64_t batches);
+// Returns the position of this loader of hasten if a handle of it exists, otherwise null.
+HASTEN_API std::shared_ptr<LoaderPosition> known_position(AcceleratorState& state,
+                                                          const void* loader);
 // Makes the position of a prepared loader a part of the Accelerator's checkpoints.
 HASTEN_API void add_position(AcceleratorState& state,
                              const std::shared_ptr<LoaderPosition>& position);
@@ -394,6 +397,8 @@ class PreparedLoader {
   PreparedLoader(std::shared_ptr<Loader> loader, std::shared_ptr<AcceleratorState> state)
       : loader_(std::move(loader)), state_(std::move(state)) {
     if constexpr (kHasState) {
+      position_ = detail::known_position(*state_, loader_.get());
+      if (position_) return;
       position_ = std::make_shared<detail::HastenLoaderPosition<Loader>>(loader_);
     } else {
       position_ = foreign_position_ = std::make_shared<detail::ForeignLoaderPosition>();
