@@ -413,7 +413,9 @@ class HASTEN_API Accelerator {
   Anatomy anatomy(AnatomyOptions options = {}) const;
   // Releases these handles and the exchange buffers of their models, and drops all accumulation
   // windows: `accelerator.free_memory(model, optimizer);`. An object that something else refers to
-  // stays alive. Without handles it only drops the windows, and every model stays prepared.
+  // stays alive. The handles are empty afterwards, and calls of them throw UsageError
+  // "prepare.empty-handle" until the program assigns them new handles from prepare(). Without
+  // handles it only drops the windows, and every model stays prepared.
   template <class... Handles>
   void free_memory(Handles&... handles) {
     (release(handles), ...);
@@ -423,8 +425,9 @@ class HASTEN_API Accelerator {
  private:
   template <class Handle>
   void release(Handle& handle) {
-    if constexpr (requires { static_cast<const torch::nn::Module*>(handle.unwrap().get()); })
-      remove_model(handle.unwrap().get());
+    if constexpr (requires { static_cast<const torch::nn::Module*>(handle.unwrap().get()); }) {
+      if (handle) remove_model(handle.unwrap().get());
+    }
     handle.reset();
   }
 

@@ -44,15 +44,19 @@ PreparedOptimizer::PreparedOptimizer(std::shared_ptr<torch::optim::Optimizer> op
   state_->saved.add_optimizer(synced_optimizer_);
 }
 
+void PreparedOptimizer::check_not_empty() const { (void)unwrap(); }
+
 std::vector<at::Tensor> PreparedOptimizer::parameters() const {
   return synced_optimizer_->parameters();
 }
 
 bool PreparedOptimizer::step_was_skipped() const {
-  return synced_optimizer_ && synced_optimizer_->step_was_skipped;
+  check_not_empty();
+  return synced_optimizer_->step_was_skipped;
 }
 
 void PreparedOptimizer::step() {
+  check_not_empty();
   const std::vector<at::Tensor> stepped = parameters();
   if (!state_->close_due_windows(stepped)) return;
   state_->warn_about_untrained(stepped);
@@ -67,6 +71,7 @@ void PreparedOptimizer::step() {
 }
 
 at::Tensor PreparedOptimizer::step(const std::function<at::Tensor()>& closure) {
+  check_not_empty();
   // An evaluation of the closure reports its own phases, so it leaves the optimizer's phase
   // meanwhile.
   std::optional<PhaseScope> phase;
@@ -111,6 +116,7 @@ void PreparedOptimizer::count_step() {
 }
 
 void PreparedOptimizer::zero_grad(bool set_to_none) {
+  check_not_empty();
   const std::vector<at::Tensor> all = parameters();
   if (state_->accumulation.holds_gradients_of(all)) return;
   hasten::zero_grad(*optimizer_, set_to_none);
@@ -120,11 +126,13 @@ void PreparedOptimizer::zero_grad(bool set_to_none) {
 }
 
 std::int64_t PreparedOptimizer::steps() const {
-  return synced_optimizer_ ? synced_optimizer_->steps : 0;
+  check_not_empty();
+  return synced_optimizer_->steps;
 }
 
 DeferredScalar PreparedOptimizer::norm_in_backward() const {
-  return step_ ? step_->norm_in_backward() : DeferredScalar();
+  check_not_empty();
+  return step_->norm_in_backward();
 }
 
 PreparedScheduler::PreparedScheduler(std::shared_ptr<torch::optim::LRScheduler> scheduler,
@@ -143,13 +151,19 @@ PreparedScheduler::PreparedScheduler(std::shared_ptr<torch::optim::LRScheduler> 
 
 PreparedScheduler::PreparedScheduler(std::shared_ptr<torch::optim::LRScheduler> scheduler,
                                      const PreparedOptimizer& optimizer)
-    : PreparedScheduler(std::move(scheduler), optimizer.state_) {
+    : PreparedScheduler(std::move(scheduler), checked(optimizer).state_) {
   if (synced_scheduler_->optimizer) return;
   synced_scheduler_->optimizer = optimizer.synced_optimizer_;
   synced_scheduler_->optimizer_steps = optimizer.steps();
 }
 
+const PreparedOptimizer& PreparedScheduler::checked(const PreparedOptimizer& optimizer) {
+  optimizer.check_not_empty();
+  return optimizer;
+}
+
 void PreparedScheduler::step() {
+  (void)unwrap();  // throws if the handle is empty
   const auto& optimizer = synced_scheduler_->optimizer;
   if (optimizer ? optimizer->steps == synced_scheduler_->optimizer_steps
                 : !state_->accumulation.sync_gradients() || state_->step_was_skipped())

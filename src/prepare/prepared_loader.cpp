@@ -140,6 +140,16 @@ void throw_position_past_end(std::int64_t batches) {
                    .hint = "resume with the same data, batch size and number of processes"});
 }
 
+void throw_empty_handle(const char* handle) {
+  throw UsageError("prepare.empty-handle",
+                   {.what = str("a call of ", handle),
+                    .got = "an empty handle: free_memory(), reset() or a move has released its "
+                           "object",
+                    .expected = "a handle that refers to an object",
+                    .hint = "prepare() the object again and use the handle that it returns, or "
+                            "call free_memory() after the last use"});
+}
+
 void throw_uneven_batches() {
   throw UsageError(
       "prepare.uneven-batches",

@@ -1,15 +1,19 @@
-// Objects that are prepared again while a handle of them exists.
+// Handles that are empty, and objects that are prepared again while a handle of them exists.
 #include <doctest/doctest.h>
 #include <torch/torch.h>
 
 #include <memory>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "hasten/accelerator.h"
+#include "hasten/base/error.h"
 #include "hasten/base/files.h"
 #include "hasten/data/column_dataset.h"
 #include "hasten/data/loader.h"
 #include "hasten/process/notebook_launcher.h"
+#include "unit/code_of.h"
 #include "unit/prepare/multiprocess_checks.h"
 
 namespace prepare_prepared_test {
@@ -20,6 +24,8 @@ using torch::optim::SGD;
 using torch::optim::SGDOptions;
 
 namespace {
+
+const std::string kEmptyHandle = "prepare.empty-handle";
 
 // The gradient of its bias is the number of rows of the batch, if the loss is the sum.
 struct Line : torch::nn::Module {
@@ -41,6 +47,162 @@ double rate_of(const PreparedOptimizer& optimizer) {
 }
 
 }  // namespace
+
+TEST_CASE("handles: each call of an empty handle of a model throws") {
+  Accelerator accelerator({.cpu = true});
+  PreparedModel<Line> model = std::get<0>(accelerator.prepare(std::make_shared<Line>()));
+  CHECK(static_cast<bool>(model));
+  accelerator.free_memory(model);
+  CHECK_FALSE(static_cast<bool>(model));
+  const at::Tensor x = at::ones({2, 3});
+  CHECK(code_of([&] { (void)model(x); }) == kEmptyHandle);
+  CHECK(code_of([&] { (void)model.call([&](Line& line) { return line.forward(x); }); }) ==
+        kEmptyHandle);
+  CHECK(code_of([&] { model->train(); }) == kEmptyHandle);
+  CHECK(code_of([&] { (*model).train(); }) == kEmptyHandle);
+  CHECK(code_of([&] { (void)model.unwrap(); }) == kEmptyHandle);
+}
+
+TEST_CASE("handles: each call of an empty handle of an optimizer throws") {
+  Line net;
+  Accelerator accelerator({.cpu = true});
+  PreparedOptimizer optimizer =
+      std::get<0>(accelerator.prepare(std::make_shared<SGD>(net.parameters(), SGDOptions(0.1))));
+  CHECK(static_cast<bool>(optimizer));
+  accelerator.free_memory(optimizer);
+  CHECK_FALSE(static_cast<bool>(optimizer));
+  CHECK(code_of([&] { optimizer.step(); }) == kEmptyHandle);
+  CHECK(code_of([&] { (void)optimizer.step([] { return at::zeros({}); }); }) == kEmptyHandle);
+  CHECK(code_of([&] { optimizer.zero_grad(); }) == kEmptyHandle);
+  CHECK(code_of([&] { (void)optimizer.steps(); }) == kEmptyHandle);
+  CHECK(code_of([&] { (void)optimizer.step_was_skipped(); }) == kEmptyHandle);
+  CHECK(code_of([&] { (void)optimizer.norm_in_backward(); }) == kEmptyHandle);
+  CHECK(code_of([&] { (void)optimizer.unwrap(); }) == kEmptyHandle);
+  CHECK(code_of([&] { (void)optimizer->param_groups(); }) == kEmptyHandle);
+  CHECK(code_of([&] { (void)get_scheduler("linear", optimizer, 0, 4); }) == kEmptyHandle);
+}
+
+TEST_CASE("handles: each call of an empty handle of a scheduler throws") {
+  Line net;
+  SGD sgd(net.parameters(), SGDOptions(0.1));
+  Accelerator accelerator({.cpu = true});
+  PreparedOptimizer optimizer = std::get<0>(accelerator.prepare(sgd));
+  PreparedScheduler scheduler = get_scheduler("linear", optimizer, 0, 4);
+  CHECK(static_cast<bool>(scheduler));
+  accelerator.free_memory(scheduler);
+  CHECK_FALSE(static_cast<bool>(scheduler));
+  CHECK(code_of([&] { scheduler.step(); }) == kEmptyHandle);
+  CHECK(code_of([&] { (void)scheduler.unwrap(); }) == kEmptyHandle);
+  CHECK(code_of([&] { scheduler->step(); }) == kEmptyHandle);
+  torch::optim::StepLR decay(sgd, 1);
+  accelerator.free_memory(optimizer);
+  const auto shared =
+      std::shared_ptr<torch::optim::LRScheduler>(&decay, [](torch::optim::LRScheduler*) {});
+  CHECK(code_of([&] { PreparedScheduler(shared, optimizer); }) == kEmptyHandle);
+}
+
+TEST_CASE("handles: each call of an empty handle of a loader throws") {
+  Accelerator accelerator({.cpu = true});
+  PreparedLoader<Batches> foreign = std::get<0>(accelerator.prepare(three_batches()));
+  auto own = std::get<0>(accelerator.prepare(rows_of_hasten(4)));
+  CHECK(static_cast<bool>(foreign));
+  accelerator.free_memory(foreign, own);
+  CHECK_FALSE(static_cast<bool>(foreign));
+  CHECK(code_of([&] { (void)foreign.begin(); }) == kEmptyHandle);
+  CHECK(code_of([&] { (void)foreign.size(); }) == kEmptyHandle);
+  CHECK(code_of([&] { (void)foreign.unwrap(); }) == kEmptyHandle);
+  CHECK(code_of([&] { (void)foreign->size(); }) == kEmptyHandle);
+  CHECK(code_of([&] { (void)own.begin(); }) == kEmptyHandle);
+  CHECK(code_of([&] { (void)own.size(); }) == kEmptyHandle);
+  CHECK(code_of([&] { (void)own.unwrap(); }) == kEmptyHandle);
+  CHECK(code_of([&] { (void)own->size(); }) == kEmptyHandle);
+}
+
+TEST_CASE("handles: calls of the Accelerator that take an empty handle throw") {
+  Line net;
+  Accelerator accelerator({.cpu = true});
+  PreparedModel<Line> model = std::get<0>(accelerator.prepare(net));
+  PreparedOptimizer optimizer =
+      std::get<0>(accelerator.prepare(std::make_shared<SGD>(net.parameters(), SGDOptions(0.1))));
+  const auto loss = [](Line& line, const at::Tensor& x) { return line.forward(x).mean(); };
+  accelerator.free_memory(optimizer);
+  CHECK(code_of([&] { (void)accelerator.training_step(model, optimizer, loss); }) == kEmptyHandle);
+  CHECK(code_of([&] { (void)accelerator.prepare(optimizer); }) == kEmptyHandle);
+  accelerator.free_memory(model);
+  const TemporaryDirectory folder;
+  CHECK(code_of([&] { (void)accelerator.training_step(model, optimizer, loss); }) == kEmptyHandle);
+  CHECK(code_of([&] { (void)accelerator.accumulate(model); }) == kEmptyHandle);
+  CHECK(code_of([&] { (void)accelerator.no_sync(model); }) == kEmptyHandle);
+  CHECK(code_of([&] { (void)accelerator.trigger_sync_in_backward(model); }) == kEmptyHandle);
+  CHECK(code_of([&] { (void)accelerator.join_uneven_inputs(model); }) == kEmptyHandle);
+  CHECK(code_of([&] { (void)LocalSGD(accelerator, model); }) == kEmptyHandle);
+  CHECK(code_of([&] { accelerator.save_model(model, folder.path()); }) == kEmptyHandle);
+  CHECK(code_of([&] { (void)accelerator.load_model(model, folder.path()); }) == kEmptyHandle);
+  CHECK(code_of([&] { (void)accelerator.prepare(model); }) == kEmptyHandle);
+  accelerator.free_memory(model, optimizer);  // does nothing
+}
+
+TEST_CASE("handles: the error of an empty handle says what to do") {
+  Accelerator accelerator({.cpu = true});
+  Line net;
+  PreparedModel<Line> model = std::get<0>(accelerator.prepare(net));
+  PreparedModel<Line> moved = std::move(model);
+  CHECK(static_cast<bool>(moved));
+  try {
+    model->train();
+    FAIL("a handle that was moved is not empty");
+  } catch (const UsageError& error) {
+    CHECK(error.text().what == "a call of a prepared model");
+    CHECK(error.text().got.find("free_memory()") != std::string::npos);
+    CHECK_FALSE(error.text().expected.empty());
+    CHECK(error.hint().find("prepare()") != std::string::npos);
+  }
+}
+
+TEST_CASE("handles: an empty handle can get a new one, and copies of it stay usable") {
+  Accelerator accelerator({.cpu = true});
+  Line net;
+  PreparedModel<Line> model = std::get<0>(accelerator.prepare(net));
+  PreparedModel<Line> copy = model;
+  const at::Tensor x = at::ones({2, 3});
+  accelerator.free_memory(model);
+  CHECK(copy(x).size(0) == 2);
+  model = std::get<0>(accelerator.prepare(net));
+  CHECK(model(x).size(0) == 2);
+}
+
+TEST_CASE("handles: a loop over a loader goes on if its body empties the handle") {
+  Accelerator accelerator({.cpu = true});
+  PreparedLoader<Batches> foreign = std::get<0>(accelerator.prepare(three_batches()));
+  auto own = std::get<0>(accelerator.prepare(rows_of_hasten(6)));
+  int batches = 0;
+  for (const auto& batch : foreign) {
+    accelerator.free_memory(foreign);
+    CHECK(batch.size(0) == 2);
+    ++batches;
+  }
+  for (const auto& batch : own) {
+    accelerator.free_memory(own);
+    CHECK(batch.at("x").size(0) == 2);
+    ++batches;
+  }
+  CHECK(batches == 6);
+}
+
+TEST_CASE("handles: an empty handle of a scheduler does not keep its optimizer alive") {
+  Line net;
+  auto sgd = std::make_shared<SGD>(net.parameters(), SGDOptions(0.1));
+  Accelerator accelerator({.cpu = true});
+  PreparedOptimizer optimizer = std::get<0>(accelerator.prepare(sgd));
+  PreparedScheduler scheduler = get_scheduler("linear", optimizer, 0, 4);
+  const std::weak_ptr<SGD> watch = sgd;
+  sgd.reset();
+  accelerator.free_memory(optimizer);
+  scheduler.step();  // does nothing, because the optimizer has made no step
+  CHECK_FALSE(watch.expired());
+  accelerator.free_memory(scheduler);
+  CHECK(watch.expired());
+}
 
 TEST_CASE("handles: a model on the stack stays prepared until its last handle is destroyed") {
   Line net;

@@ -130,7 +130,8 @@ template <class Object>
 auto prepare_one(Object&& object, const std::shared_ptr<AcceleratorState>& state) {
   using T = std::remove_cvref_t<Object>;
   if constexpr (requires { typename T::IsPrepared; }) {
-    return T(std::forward<Object>(object));  // prepared already
+    (void)object.unwrap();  // throws if the handle is empty
+    return T(std::forward<Object>(object));
   } else if constexpr (std::is_class_v<T>) {
     auto pointer = to_shared_ptr(std::forward<Object>(object));
     using Pointee = typename decltype(pointer)::element_type;

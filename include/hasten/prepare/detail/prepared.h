@@ -8,8 +8,14 @@
 //
 // A handle shares its object: an lvalue given to prepare must outlive the handle, and an rvalue is
 // moved into it. A copy of a handle refers to the same object. The types can be named:
-// PreparedModel<Net>, PreparedLoader<Loader>, PreparedOptimizer, PreparedScheduler. Thread rule:
-// the same as for the objects; one thread at a time.
+// PreparedModel<Net>, PreparedLoader<Loader>, PreparedOptimizer, PreparedScheduler.
+//
+// Accelerator::free_memory(handle), reset() and a move leave a handle empty. Calls of an empty
+// handle, except reset() and operator bool, throw UsageError "prepare.empty-handle"; so do the
+// Accelerator's calls that take it, except free_memory(). Copies of the handle still refer to the
+// object, but a model that was given to free_memory() is no longer prepared: its gradients are not
+// exchanged, and checkpoints do not contain it. Thread rule: the same as for the objects; one
+// thread at a time.
 #pragma once
 
 #include <torch/nn/module.h>
@@ -69,21 +75,27 @@ class PreparedModel {
   // (hasten/models/hooks.h).
   template <class... Arguments>
   auto operator()(Arguments&&... arguments) {
-    const detail::ForwardScope scope(*state_, *module_);
-    return call_module(*module_, std::forward<Arguments>(arguments)...);
+    Impl& module = **this;
+    const detail::ForwardScope scope(*state_, module);
+    return call_module(module, std::forward<Arguments>(arguments)...);
   }
   // Calls f with the module, as one forward pass in the Accelerator's precision. It is for
   // functions that call the module themselves: `model.call([&](Net& net) { return loss_of(net,
   // batch); })`.
   template <class F>
   auto call(F&& f) {
-    const detail::ForwardScope scope(*state_, *module_);
-    return std::forward<F>(f)(*module_);
+    Impl& module = **this;
+    const detail::ForwardScope scope(*state_, module);
+    return std::forward<F>(f)(module);
   }
-  Impl* operator->() const { return module_.get(); }
-  Impl& operator*() const { return *module_; }
+  Impl* operator->() const { return unwrap().get(); }
+  Impl& operator*() const { return *unwrap(); }
   // The module without its handle, like Accelerate's unwrap_model.
-  const std::shared_ptr<Impl>& unwrap() const { return module_; }
+  const std::shared_ptr<Impl>& unwrap() const {
+    return detail::object_of(module_, "a prepared model");
+  }
+  // False if the handle is empty.
+  explicit operator bool() const noexcept { return module_ != nullptr; }
   // Releases the module. The handle is empty afterwards.
   void reset() { module_.reset(); }
 
@@ -124,8 +136,12 @@ class HASTEN_API PreparedOptimizer {
   // The norm of the gradients of the latest step if they were used and freed in the backward pass
   // (AcceleratorOptions::step_in_backward). 0 without that option.
   DeferredScalar norm_in_backward() const;
-  torch::optim::Optimizer& unwrap() const { return *optimizer_; }
-  torch::optim::Optimizer* operator->() const { return optimizer_.get(); }
+  torch::optim::Optimizer& unwrap() const {
+    return *detail::object_of(optimizer_, "a prepared optimizer");
+  }
+  torch::optim::Optimizer* operator->() const { return &unwrap(); }
+  // False if the handle is empty.
+  explicit operator bool() const noexcept { return optimizer_ != nullptr; }
   void reset() {
     optimizer_.reset();
     step_.reset();
@@ -134,6 +150,8 @@ class HASTEN_API PreparedOptimizer {
 
  private:
   friend class PreparedScheduler;
+  // Throws if the handle is empty.
+  void check_not_empty() const;
   std::vector<at::Tensor> parameters() const;
   at::Tensor evaluate(const std::function<at::Tensor()>& closure);
   void count_step();
@@ -159,14 +177,21 @@ class HASTEN_API PreparedScheduler {
 
   // Advances the schedule by one optimizer step.
   void step();
-  torch::optim::LRScheduler& unwrap() const { return *scheduler_; }
-  torch::optim::LRScheduler* operator->() const { return scheduler_.get(); }
+  torch::optim::LRScheduler& unwrap() const {
+    return *detail::object_of(scheduler_, "a prepared scheduler");
+  }
+  torch::optim::LRScheduler* operator->() const { return &unwrap(); }
+  // False if the handle is empty.
+  explicit operator bool() const noexcept { return scheduler_ != nullptr; }
   void reset() {
     scheduler_.reset();
     synced_scheduler_.reset();
   }
 
  private:
+  // Returns the handle. Throws if it is empty.
+  static const PreparedOptimizer& checked(const PreparedOptimizer& optimizer);
+
   std::shared_ptr<torch::optim::LRScheduler> scheduler_;
   std::shared_ptr<AcceleratorState> state_;
   std::shared_ptr<SyncedScheduler> synced_scheduler_;

@@ -19,8 +19,8 @@
 // step of each pass are compared, or with AcceleratorOptions::debug the batches of every step. The
 // start of a pass over such a loader is a collective.
 //
-// Throws UsageError "prepare.batches-differ" and "prepare.uneven-batches"; inside
-// join_uneven_inputs also "prepare.join-call". Thread rule: the same as for the Accelerator.
+// Throws UsageError "prepare.batches-differ", "prepare.uneven-batches" and "prepare.empty-handle";
+// inside join_uneven_inputs also "prepare.join-call". Thread rule: the same as for the Accelerator.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -46,6 +46,16 @@ namespace hasten {
 class AcceleratorState;
 
 namespace detail {
+
+[[noreturn]] HASTEN_API void throw_empty_handle(const char* handle);
+// Returns the object of a handle. Throws UsageError "prepare.empty-handle" if the handle is empty;
+// `handle` names it in the error.
+template <class Object>
+const std::shared_ptr<Object>& object_of(const std::shared_ptr<Object>& object,
+                                         const char* handle) {
+  if (!object) throw_empty_handle(handle);
+  return object;
+}
 
 [[noreturn]] HASTEN_API void throw_uneven_batches();
 [[noreturn]] HASTEN_API void throw_position_past_end(std::int64_t batches);
@@ -169,9 +179,9 @@ class PreparedLoader {
     using value_type = Batch;
     using difference_type = std::ptrdiff_t;
 
-    Iterator(Loader& loader, std::shared_ptr<AcceleratorState> state,
+    Iterator(std::shared_ptr<Loader> loader, std::shared_ptr<AcceleratorState> state,
              std::shared_ptr<detail::ForeignLoaderPosition> position)
-        : pass_(std::make_unique<Pass>(loader, std::move(state), std::move(position))) {}
+        : pass_(std::make_unique<Pass>(std::move(loader), std::move(state), std::move(position))) {}
 
     Batch& operator*() const { return *pass_->current; }
     Batch* operator->() const { return &*pass_->current; }
@@ -215,9 +225,10 @@ class PreparedLoader {
 
     // One pass over the loader.
     struct Pass {
-      Pass(Loader& loader, std::shared_ptr<AcceleratorState> state,
+      Pass(std::shared_ptr<Loader> shared, std::shared_ptr<AcceleratorState> state,
            std::shared_ptr<detail::ForeignLoaderPosition> position)
-          : loader(loader),
+          : owner(std::move(shared)),
+            loader(*owner),
             loader_pass(std::move(state), kDrawsRandomNumbers, std::move(position)),
             at(begin_of(loader, loader_pass)),
             end(loader.end()) {
@@ -380,6 +391,8 @@ class PreparedLoader {
         loader_pass.report(tensors);
       }
 
+      // Keeps the loader alive if the loop empties the handle.
+      std::shared_ptr<Loader> owner;
       Loader& loader;
       detail::LoaderPass loader_pass;
       Source at;
@@ -406,19 +419,27 @@ class PreparedLoader {
     detail::add_position(*state_, position_);
   }
 
-  Iterator begin() const { return Iterator(*loader_, state_, foreign_position_); }
+  Iterator begin() const { return Iterator(shared(), state_, foreign_position_); }
   std::default_sentinel_t end() const noexcept { return {}; }
   // The size that the loader itself reports.
   auto size() const requires requires(const Loader& loader) { loader.size(); }
-  { return loader_->size(); }
-  Loader& unwrap() const { return *loader_; }
-  Loader* operator->() const { return loader_.get(); }
+  { return shared()->size(); }
+  Loader& unwrap() const { return *shared(); }
+  Loader* operator->() const { return shared().get(); }
+  // False if the handle is empty (hasten/prepare/detail/prepared.h).
+  explicit operator bool() const noexcept { return loader_ != nullptr; }
+  // Releases the loader. A pass that has begun keeps it alive until the pass ends.
   void reset() {
     loader_.reset();
     position_.reset();
+    foreign_position_.reset();
   }
 
  private:
+  const std::shared_ptr<Loader>& shared() const {
+    return detail::object_of(loader_, "a prepared loader");
+  }
+
   static constexpr bool kHasState = requires(Loader & loader, const LoaderState& state) {
     { loader.state() } -> std::same_as<LoaderState>;
     loader.load_state(state);
