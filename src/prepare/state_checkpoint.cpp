@@ -6,10 +6,12 @@
 #include <optional>
 
 #include "base/file_calls.h"
+#include "checkpoint/gradient_state.h"
 #include "checkpoint/job_lock.h"
 #include "checkpoint/machine_checkpoints.h"
 #include "checkpoint/random_state.h"
 #include "hasten/base/error.h"
+#include "hasten/base/files.h"
 #include "hasten/base/text.h"
 #include "hasten/checkpoint/checkpoint_folders.h"
 #include "hasten/checkpoint/manifest.h"
@@ -219,10 +221,16 @@ fs::path save_state_checkpoint(AcceleratorState& state, const ProjectConfigurati
   Json windows = Json::array();
   for (const std::string& of_rank : group.gather_object(json_of(open.windows).dump()))
     windows.push_back(Json::parse(of_rank));
+  const std::uintmax_t gradients =
+      bytes_of_gradients(group, open.gradients, project.save_on_each_node);
+  StateContents contents;  // of a process that writes
+  once(group, writes, [&] {
+    contents = state_contents(state, random, std::move(windows), elastic);
+    check_free_space(staged, bytes_of_state(state, contents) + gradients, "a checkpoint");
+  });
   const auto write = [&] {
     if (!open.empty()) save_safetensors(staged / gradients_file(group.rank()), open.gradients);
-    if (writes)
-      write_state(state, state_contents(state, random, std::move(windows), elastic), staged);
+    if (writes) write_state(state, contents, staged);
   };
   CheckpointRotation rotation;
   if (folder.empty())

@@ -23,18 +23,6 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
-std::uintmax_t bytes_of(AcceleratorState& state, const StateContents& contents) {
-  std::uintmax_t bytes = 0;
-  for (const auto& model : state.saved.models()) {
-    for (const at::Tensor& tensor : model->parameters()) bytes += tensor.nbytes();
-    for (const at::Tensor& tensor : model->buffers()) bytes += tensor.nbytes();
-  }
-  for (const auto& [name, tensors] : contents.files) {
-    for (const auto& [key, tensor] : tensors) bytes += tensor.nbytes();
-  }
-  return bytes;
-}
-
 }  // namespace
 
 StateContents state_contents(AcceleratorState& state, const std::vector<TensorDict>& random,
@@ -74,8 +62,19 @@ StateContents state_contents(AcceleratorState& state, const std::vector<TensorDi
   return contents;
 }
 
+std::uintmax_t bytes_of_state(AcceleratorState& state, const StateContents& contents) {
+  std::uintmax_t bytes = 0;
+  for (const auto& model : state.saved.models()) {
+    for (const at::Tensor& tensor : model->parameters()) bytes += tensor.nbytes();
+    for (const at::Tensor& tensor : model->buffers()) bytes += tensor.nbytes();
+  }
+  for (const auto& [name, tensors] : contents.files) {
+    for (const auto& [key, tensor] : tensors) bytes += tensor.nbytes();
+  }
+  return bytes;
+}
+
 void write_state(AcceleratorState& state, const StateContents& contents, const fs::path& folder) {
-  check_free_space(folder, bytes_of(state, contents), "a checkpoint");
   const auto models = state.saved.models();
   for (std::size_t i = 0; i < models.size(); ++i)
     save_weights(*models[i], folder / numbered_file("model", i));

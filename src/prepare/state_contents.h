@@ -2,12 +2,15 @@
 // The contents that save_state() writes for an Accelerator: accelerator_state.json, and the tensors
 // of each file.
 //
-//   write_state(state, state_contents(state, random, std::move(windows), {}), folder);
+//   const StateContents contents = state_contents(state, random, std::move(windows), {});
+//   check_free_space(folder, bytes_of_state(state, contents), "a checkpoint");
+//   write_state(state, contents, folder);
 //
 // Throws IoError "io.*" and UsageError "checkpoint.unknown-optimizer". Thread rule: that of the
 // Accelerator.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -30,8 +33,10 @@ struct StateContents {
 StateContents state_contents(AcceleratorState& state, const std::vector<TensorDict>& random,
                              nlohmann::json windows, const std::optional<ElasticPosition>& elastic);
 
-// Writes these files and the weights of the models. If the disk has too little space, throws before
-// it writes anything.
+// Returns the bytes of the tensors of these files and of the models.
+std::uintmax_t bytes_of_state(AcceleratorState& state, const StateContents& contents);
+
+// Writes these files and the weights of the models.
 void write_state(AcceleratorState& state, const StateContents& contents,
                  const std::filesystem::path& folder);
 

@@ -2,8 +2,6 @@
 
 #include "anatomy/textbook.h"
 #include "base/available_memory.h"
-#include "base/parse_number.h"
-#include "base/process_state.h"
 #include "checkpoint/gradient_state.h"
 #include "checkpoint/job_lock.h"
 #include "checkpoint/machine_checkpoints.h"
@@ -112,20 +110,11 @@ std::uintmax_t Trainer::Impl::RunCheckpoints::expected_bytes(std::uintmax_t grad
   return (latest > 0 ? latest : bytes()) + gradients;
 }
 
-// Returns the bytes of the gradients that all processes of this machine save or, if they share a
-// folder with other machines, the processes of all machines. A collective.
+// A collective.
 std::uintmax_t Trainer::Impl::RunCheckpoints::gradient_bytes() const {
   if (trainer_.args.save_only_model) return 0;
-  std::uintmax_t own = 0, all = 0;
-  for (const auto& [name, gradient] : trainer_.accelerator.open_windows().gradients)
-    own += gradient.nbytes();
-  const std::string host = host_name();
-  for (const std::string& of_rank : trainer_.group().gather_object(str(own, ' ', host))) {
-    const std::size_t space = of_rank.find(' ');
-    if (trainer_.args.save_on_each_node && of_rank.substr(space + 1) != host) continue;
-    all += parse_number<std::uintmax_t>(of_rank.substr(0, space)).value_or(0);
-  }
-  return all;
+  return bytes_of_gradients(trainer_.group(), trainer_.accelerator.open_windows().gradients,
+                            trainer_.args.save_on_each_node);
 }
 
 std::vector<std::pair<std::string, TrainerCallback*>> Trainer::Impl::stateful_callbacks() const {

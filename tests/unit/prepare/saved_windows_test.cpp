@@ -120,6 +120,43 @@ TEST_CASE("save_state: a window keeps gradients that share memory") {
   CHECK(second.sync_gradients());
 }
 
+namespace {
+
+// The elements of `large` share one number in memory.
+struct LargeNetImpl : torch::nn::Module {
+  explicit LargeNetImpl(std::int64_t elements) {
+    small = register_parameter("small", at::ones({1}));
+    large = register_parameter("large", at::zeros({1}).expand({elements}));
+  }
+  at::Tensor forward(const at::Tensor& x) { return small * x; }
+  at::Tensor small, large;
+};
+TORCH_MODULE(LargeNet);
+
+}  // namespace
+
+TEST_CASE("save_state: the space for weights and gradients is checked before either is written") {
+  const TemporaryDirectory folder;
+  // The disk has space for the weights, but not for their gradients as well.
+  const std::uintmax_t elements = fs::space(folder.path()).available / 10 * 6 / sizeof(float);
+  LargeNet net(static_cast<std::int64_t>(elements));
+  Accelerator accelerator({.gradient_accumulation_steps = 2, .cpu = true});
+  auto [model] = accelerator.prepare(net);
+  {
+    const auto guard = accelerator.accumulate(model);
+    accelerator.backward(model(at::ones({1})).sum());
+  }
+  // It has no memory, so writing it would throw another error.
+  net->large.mutable_grad() = at::empty(net->large.sizes(), at::kMeta);
+  for (const bool asynchronous : {false, true}) {
+    CAPTURE(asynchronous);
+    CHECK(code_of([&] {
+            accelerator.save_state(folder.path() / "state", {.asynchronous = asynchronous});
+          }) == "io.no-space");
+    CHECK(fs::is_empty(folder.path()));
+  }
+}
+
 TEST_CASE("save_state: a call between the last micro-batch's begin and its step is refused") {
   const TemporaryDirectory folder;
   Accelerator accelerator({.gradient_accumulation_steps = 2, .cpu = true});
