@@ -315,7 +315,8 @@ OptimizerKind optimizer_kind(const char* name) {
                     .hint = "set save_only_model to save only the weights"});
 }
 
-const OptimizerKind& kind_of_optimizer(const optim::Optimizer& optimizer) {
+// Returns null for an unknown optimizer.
+const OptimizerKind* find_kind(const optim::Optimizer& optimizer) {
   static const std::vector<OptimizerKind> kinds = {
       optimizer_kind<optim::AdamWOptions, optim::AdamWParamState>("AdamW"),
       optimizer_kind<optim::SGDOptions, optim::SGDParamState>("SGD"),
@@ -324,17 +325,27 @@ const OptimizerKind& kind_of_optimizer(const optim::Optimizer& optimizer) {
       optimizer_kind<optim::AdagradOptions, optim::AdagradParamState>("Adagrad"),
       optimizer_kind<optim::LBFGSOptions, optim::LBFGSParamState>("LBFGS")};
   for (const OptimizerKind& kind : kinds) {
-    if (kind.matches(optimizer.defaults())) return kind;
+    if (kind.matches(optimizer.defaults())) return &kind;
   }
   if (dynamic_cast<const StatefulOptimizer*>(&optimizer) != nullptr) {
     static const OptimizerKind stateful = {
         .name = "", .matches = nullptr, .save = save_param_state, .load = load_param_state};
-    return stateful;
+    return &stateful;
   }
-  throw_unknown_optimizer();
+  return nullptr;
+}
+
+const OptimizerKind& kind_of_optimizer(const optim::Optimizer& optimizer) {
+  const OptimizerKind* const kind = find_kind(optimizer);
+  if (kind == nullptr) throw_unknown_optimizer();
+  return *kind;
 }
 
 }  // namespace
+
+bool is_known_optimizer(const optim::Optimizer& optimizer) {
+  return find_kind(optimizer) != nullptr;
+}
 
 std::string name_of_optimizer(const optim::Optimizer& optimizer) {
   const auto* own = dynamic_cast<const StatefulOptimizer*>(&optimizer);

@@ -21,6 +21,8 @@ namespace hasten {
 // Returns the kind, such as "AdamW" or "SGD". A checkpoint stores it, because it determines what
 // the tensors mean. Throws UsageError for any other optimizer.
 std::string name_of_optimizer(const torch::optim::Optimizer& optimizer);
+// False for an optimizer whose state cannot be saved: the functions here throw UsageError for it.
+bool is_known_optimizer(const torch::optim::Optimizer& optimizer);
 
 TensorDict optimizer_tensors(const torch::optim::Optimizer& optimizer,
                              const ParameterNames& parameters);

@@ -10,6 +10,7 @@
 #include "checkpoint/loss_scale_position.h"
 #include "hasten/base/error.h"
 #include "hasten/base/files.h"
+#include "hasten/base/text.h"
 
 namespace hasten {
 namespace {
@@ -71,10 +72,25 @@ std::map<std::string, double> schedule_state_from(const Json& json) {
   return state;
 }
 
+// Passes the JSON of the file to `read`, and returns its result.
+template <class Read>
+auto read_position_file(const fs::path& folder, const Read& read) {
+  const fs::path file = folder / kTrainingPositionFile;
+  const std::string text = read_file(file);
+  try {
+    return read(parse_strict_json(text));
+  } catch (const JsonError& error) {
+    throw_position(file, error.what());
+  } catch (const Json::exception& error) {
+    throw_position(file, error.what());
+  }
+}
+
 }  // namespace
 
 void save_training_position(const fs::path& folder, const TrainingPosition& position,
-                            const std::string& optimizer) {
+                            const std::string& optimizer,
+                            const std::optional<OptionsOfRun>& options) {
   Json json = {{"optimizer", optimizer},
                {"scheduler_step", position.scheduler_step},
                {"num_processes", position.num_processes},
@@ -101,14 +117,13 @@ void save_training_position(const fs::path& folder, const TrainingPosition& posi
   }
   add_elastic(json, position.elastic);
   add_loss_scale(json, position.loss_scale);
-  write_file_atomically(folder / "training_position.json", json.dump(2) + "\n");
+  if (options)
+    json["optimizer_options"] = {{"groups", options->groups}, {"arguments", options->arguments}};
+  write_file_atomically(folder / kTrainingPositionFile, json.dump(2) + "\n");
 }
 
 TrainingPosition load_training_position(const fs::path& folder) {
-  const fs::path file = folder / "training_position.json";
-  const std::string text = read_file(file);
-  try {
-    const Json json = parse_strict_json(text);
+  return read_position_file(folder, [](const Json& json) {
     const auto& loader = json.at("loader");
     TrainingPosition position = {.optimizer = json.at("optimizer").get<std::string>(),
                                  .scheduler_step = whole_number_at(json, "scheduler_step"),
@@ -144,11 +159,22 @@ TrainingPosition load_training_position(const fs::path& folder) {
     position.elastic = elastic_of(json);
     position.loss_scale = loss_scale_of(json);
     return position;
-  } catch (const JsonError& error) {
-    throw_position(file, error.what());
-  } catch (const Json::exception& error) {
-    throw_position(file, error.what());
-  }
+  });
+}
+
+RunRecord load_run_record(const fs::path& folder) {
+  return read_position_file(folder, [](const Json& json) {
+    RunRecord record;
+    if (json.contains("optimizer_options")) {
+      const Json& options = json.at("optimizer_options");
+      for (const char* const key : {"groups", "arguments"}) {
+        if (!options.at(key).is_array())
+          throw JsonError(str("a value of optimizer_options.", key, " that is not a list"));
+      }
+      record.options = {.groups = options.at("groups"), .arguments = options.at("arguments")};
+    }
+    return record;
+  });
 }
 
 }  // namespace hasten

@@ -5,6 +5,7 @@
 #include "base/file_calls.h"
 #include "checkpoint/optimizer_state.h"
 #include "checkpoint/random_state.h"
+#include "checkpoint/run_record.h"
 #include "checkpoint/training_position.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
@@ -20,9 +21,16 @@ namespace fs = std::filesystem;
 void save_training_state(const fs::path& folder, const torch::optim::Optimizer& optimizer,
                          const ParameterNames& parameters, const TrainingPosition& position,
                          const std::vector<TensorDict>& random_states) {
+  save_training_state(folder, optimizer, parameters, position, random_states, {});
+}
+
+void save_training_state(const fs::path& folder, const torch::optim::Optimizer& optimizer,
+                         const ParameterNames& parameters, const TrainingPosition& position,
+                         const std::vector<TensorDict>& random_states,
+                         const std::optional<OptionsOfRun>& options) {
   save_safetensors(folder / "optimizer.safetensors", optimizer_tensors(optimizer, parameters));
   save_safetensors(folder / "random_state.safetensors", merge_random_states(random_states));
-  save_training_position(folder, position, name_of_optimizer(optimizer));
+  save_training_position(folder, position, name_of_optimizer(optimizer), options);
 }
 
 bool load_training_state(const fs::path& folder, torch::optim::Optimizer& optimizer,
@@ -31,7 +39,7 @@ bool load_training_state(const fs::path& folder, torch::optim::Optimizer& optimi
   const TrainingPosition position = load_training_position(folder);
   if (position.optimizer != name_of_optimizer(optimizer)) {
     throw DataError("checkpoint.optimizer-kind",
-                    {.what = (folder / "training_position.json").string(),
+                    {.what = (folder / kTrainingPositionFile).string(),
                      .got = "the state of " + position.optimizer,
                      .expected = "the state of " + name_of_optimizer(optimizer),
                      .hint = "resume with the optimizer the checkpoint was made with (--optim)"});
@@ -52,7 +60,7 @@ bool load_training_state(const fs::path& folder, torch::optim::Optimizer& optimi
 }
 
 bool has_training_state(const fs::path& folder) {
-  return path_exists(folder / "training_position.json");
+  return path_exists(folder / kTrainingPositionFile);
 }
 
 }  // namespace hasten

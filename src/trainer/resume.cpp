@@ -196,6 +196,7 @@ void Trainer::Impl::Resume::restore_parts(const CheckpointToResume& checkpoint) 
         {.main_process_only = false});
   }
   run_.schedule.restore(position);
+  restore_options(checkpoint);
   trainer_.restore_loss_scale(position.loss_scale);
   run_.loader->load_state(
       trainer_.args.ignore_data_skip
@@ -208,6 +209,16 @@ void Trainer::Impl::Resume::restore_parts(const CheckpointToResume& checkpoint) 
   }
   run_.losses.restore(
       position.losses.value_or(LossPosition{.last_logged_step = checkpoint.state.global_step}));
+}
+
+// The schedule must have set its learning rates before.
+void Trainer::Impl::Resume::restore_options(const CheckpointToResume& checkpoint) const {
+  const auto& before = checkpoint.record.options;
+  if (!before || continue_options(run_.optimizer.unwrap(), *before, checkpoint.folder)) return;
+  trainer_.logger.warning(
+      str("the optimizer has ", run_.optimizer.unwrap().param_groups().size(),
+          " groups of parameters and had ", before->groups.size(),
+          " when the checkpoint was made: the groups have the options of this run's arguments"));
 }
 
 void Trainer::Impl::Resume::restore_callbacks(const TrainerState& before) const {

@@ -45,6 +45,7 @@ class Trainer::Impl::Resume {
   static std::filesystem::path newest_checkpoint_of_job(const Impl& trainer);
   std::filesystem::path folder() const;
   void restore_parts(const CheckpointToResume& checkpoint);
+  void restore_options(const CheckpointToResume& checkpoint) const;
   void restore_callbacks(const TrainerState& before) const;
   void find_best_checkpoint(TrainerState& state, const std::filesystem::path& resumed) const;
   void report_changes(const CheckpointToResume& checkpoint);

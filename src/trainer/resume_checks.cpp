@@ -199,7 +199,8 @@ std::string sample_of(const TrainerDataset& data) {
 CheckpointToResume::CheckpointToResume(const std::filesystem::path& from)
     : folder(from),
       state(TrainerState::from_file(from / "trainer_state.json")),
-      position(load_training_position(from)) {
+      position(load_training_position(from)),
+      record(load_run_record(from)) {
   const auto text_of = [&](const char* name) {
     return path_exists(from / name) ? std::optional(read_file(from / name)) : std::nullopt;
   };

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "checkpoint/run_record.h"
 #include "hasten/checkpoint/detail/training_state.h"
 #include "hasten/options/training_arguments.h"
 #include "hasten/trainer/detail/trainer_dataset.h"
@@ -23,6 +24,7 @@ struct CheckpointToResume {
   std::filesystem::path folder;
   TrainerState state;
   TrainingPosition position;
+  RunRecord record;
   // The texts of training_args.json and config.json, if the folder has these files.
   std::optional<std::string> arguments, configuration;
 };

@@ -258,7 +258,7 @@ void Trainer::Impl::RunCheckpoints::write(const fs::path& folder, TrainingPositi
   if (!trainer_.args.save_only_model) {
     position.data = run_.data_identity();
     save_training_state(folder, run_.optimizer.unwrap(), run_.parameters.by_name(), position,
-                        random);
+                        random, run_.optimizer_options());
     for (const auto& [name, state] : trainer_.accelerator.registered_states())
       save_safetensors(folder / name, state);
   }

@@ -2,6 +2,9 @@
 
 #include <algorithm>
 
+#include "base/json_number.h"
+#include "checkpoint/optimizer_options.h"
+#include "checkpoint/optimizer_state.h"
 #include "device/device.h"
 #include "device/graph_recorder.h"
 #include "hasten/base/error.h"
@@ -45,6 +48,8 @@ Trainer::Impl::RunParts::RunParts(Impl& trainer, LossRecord::Listener on_nonfini
                static_cast<bool>(trainer.parts.eval_dataset)),
       trained(parameters.with_gradients()),
       data_(trainer.parts.train_dataset) {
+  // A run with an optimizer that cannot be saved may still save the weights only, or nothing.
+  if (is_known_optimizer(optimizer.unwrap())) created_options_ = options_of(optimizer.unwrap());
   if (trainer.args.hash_chain_steps > 0)
     hashes.emplace(trainer.args.output_dir, trainer.args.hash_chain_steps, trainer.group(),
                    trainer.local_virtual_ranks());
@@ -70,6 +75,14 @@ std::unique_ptr<torch::optim::Optimizer> Trainer::Impl::RunParts::make_optimizer
 const DataFingerprint& Trainer::Impl::RunParts::data_identity() {
   if (!identity_) identity_ = identity_of(data_, rows());
   return *identity_;
+}
+
+OptionsOfRun Trainer::Impl::RunParts::optimizer_options() const {
+  OptionsOfRun options{.groups = options_of(optimizer.unwrap()), .arguments = created_options_};
+  const std::vector<double> rates = schedule.rates();
+  for (std::size_t i = 0; i < std::min(rates.size(), options.arguments.size()); ++i)
+    options.arguments[i]["lr"] = json_of_number<nlohmann::json>(rates[i]);
+  return options;
 }
 
 }  // namespace hasten

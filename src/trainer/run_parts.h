@@ -7,9 +7,11 @@
 // Thread rule: that of the Trainer.
 #pragma once
 
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <vector>
 
+#include "checkpoint/run_record.h"
 #include "trainer/loss_record.h"
 #include "trainer/run_hashes.h"
 #include "trainer/run_plan.h"
@@ -28,6 +30,9 @@ struct Trainer::Impl::RunParts {
   std::int64_t rows() const { return rows_of(data_, loader); }
   // The identity of the training data, which is computed when it is first needed.
   const DataFingerprint& data_identity();
+  // The options of the optimizer's groups, for a checkpoint. Throws UsageError
+  // "checkpoint.unknown-optimizer".
+  OptionsOfRun optimizer_options() const;
 
   TrainedParameters parameters;
   PreparedLoader<Loader<AnyBatch>> loader;
@@ -50,6 +55,7 @@ struct Trainer::Impl::RunParts {
 
   const TrainerDataset& data_;
   std::optional<DataFingerprint> identity_;
+  nlohmann::json created_options_;  // of each group, when the optimizer was made; null if unknown
 };
 
 }  // namespace hasten

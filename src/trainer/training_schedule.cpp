@@ -12,6 +12,7 @@ TrainingSchedule::TrainingSchedule(Trainer& trainer, torch::optim::Optimizer& op
     : type_(trainer.args().lr_scheduler_type) {
   if (!hasten::follows_metric(type_)) {
     by_step_ = trainer.create_scheduler(optimizer, max_steps);
+    rates_ = by_step_->get_last_lr();
     return;
   }
   if (!has_evaluations) {
@@ -28,8 +29,14 @@ double TrainingSchedule::learning_rate() const {
   return by_step_ ? by_step_->get_last_lr()[0] : by_metric_->get_last_lr()[0];
 }
 
+std::vector<double> TrainingSchedule::rates() const {
+  return by_step_ ? rates_ : by_metric_->get_last_lr();
+}
+
 void TrainingSchedule::after_step() {
-  if (by_step_) by_step_->step();
+  if (!by_step_) return;
+  by_step_->step();
+  rates_ = by_step_->get_last_lr();
 }
 
 void TrainingSchedule::save_in(TrainingPosition& position, std::int64_t step) const {
@@ -40,7 +47,11 @@ void TrainingSchedule::save_in(TrainingPosition& position, std::int64_t step) co
 }
 
 void TrainingSchedule::restore(const TrainingPosition& position) {
-  if (by_step_) return by_step_->set_last_step(position.scheduler_step);
+  if (by_step_) {
+    by_step_->set_last_step(position.scheduler_step);
+    rates_ = by_step_->get_last_lr();
+    return;
+  }
   const auto& before = position.metric_schedule;
   if (!before || before->type != name_of(type_)) return;
   try {

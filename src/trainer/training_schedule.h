@@ -13,6 +13,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "hasten/checkpoint/detail/training_state.h"
 #include "hasten/optim/metric_scheduler.h"
@@ -29,6 +30,9 @@ class TrainingSchedule {
                    bool has_evaluations);
 
   double learning_rate() const;
+  // The rate that the schedule gives each group for the next step. A callback may have set another
+  // one. A schedule that follows a metric changes whatever rates the groups have.
+  std::vector<double> rates() const;
   bool follows_metric() const { return by_metric_ != nullptr; }
   void after_step();
   void after_evaluation(double metric) { by_metric_->step(metric); }
@@ -42,6 +46,7 @@ class TrainingSchedule {
  private:
   SchedulerType type_;
   std::unique_ptr<LambdaLR> by_step_;  // one of the two is null
+  std::vector<double> rates_;          // those that by_step_ has set
   std::unique_ptr<MetricScheduler> by_metric_;
 };
 

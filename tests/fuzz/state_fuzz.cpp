@@ -21,6 +21,7 @@
 #include "checkpoint/loss_scale_position.h"
 #include "checkpoint/optimizer_options.h"
 #include "checkpoint/optimizer_state.h"
+#include "checkpoint/run_record.h"
 #include "hasten/base/error.h"
 #include "hasten/checkpoint/detail/training_state.h"
 #include "hasten/checkpoint/hash_chain.h"
@@ -77,9 +78,13 @@ std::unique_ptr<torch::optim::Optimizer> make_optimizer(int kind, const at::Tens
   }
 }
 
-void read_position(const std::string& text) {
+void read_position(int kind, const std::string& text) {
   folder().write("training_position.json", text);
   static_cast<void>(load_training_position(folder().path()));
+  const RunRecord record = load_run_record(folder().path());
+  const auto optimizer = make_optimizer(kind, at::ones({2, 3}));
+  if (record.options)
+    static_cast<void>(continue_options(*optimizer, *record.options, folder().path()));
 }
 
 // The accepted lines must be the text of the file.
@@ -123,7 +128,7 @@ void read_optimizer_state(int kind, const std::string& bytes) {
 void read_state(int kind, const std::string& text) {
   switch (kind % 4) {
     case 0:
-      return read_position(text);
+      return read_position(kind / 4, text);
     case 1:
       return read_chain(text);
     case 2:

@@ -10,6 +10,7 @@
 
 #include "checkpoint/optimizer_options.h"
 #include "checkpoint/random_state.h"
+#include "checkpoint/run_record.h"
 #include "hasten/base/files.h"
 #include "hasten/base/text.h"
 #include "hasten/formats/safetensors.h"
@@ -152,6 +153,47 @@ TEST_CASE("training state: numbers that do not fit into their types are refused"
   REQUIRE(json.find(seed) != std::string::npos);
   std::ofstream(file) << json.replace(json.find(seed), seed.size(), "\"seed\": 1e300");
   CHECK(code_of([&] { load_training_position(folder.path()); }) == "checkpoint.position");
+}
+
+TEST_CASE("training state: changed options continue, unless the arguments have changed them too") {
+  const TemporaryDirectory folder;
+  const fs::path file = folder.path() / "training_position.json";
+  const Training training;
+  torch::optim::SGD sgd(training.parameters(), torch::optim::SGDOptions(0.1).momentum(0.9));
+  auto& options = static_cast<torch::optim::SGDOptions&>(sgd.param_groups()[0].options());
+  const nlohmann::json arguments = options_of(sgd);
+  options.momentum(0.1 + 0.2).weight_decay(1e-300).lr(0.3);
+  const auto save = [&](const OptionsOfRun& saved) {
+    save_training_state(folder.path(), sgd, training.names, kPosition, single_rank_states(), saved);
+    return load_run_record(folder.path()).options.value();
+  };
+  const OptionsOfRun saved = save({.groups = options_of(sgd), .arguments = arguments});
+  // The resumed run has another rate and momentum. Another version may have another option.
+  options.lr(0.2).momentum(0.9).weight_decay(0).dampening(0.5);
+  CHECK(continue_options(sgd, saved, folder.path()));
+  CHECK(options.lr() == 0.2);
+  CHECK(options.momentum() == 0.1 + 0.2);
+  CHECK(options.weight_decay() == 1e-300);
+  CHECK(options.dampening() == 0.5);
+
+  OptionsOfRun other = saved;
+  other.groups[0].erase("momentum");
+  other.groups[0]["nesterov"] = 3;
+  CHECK(code_of([&] { continue_options(sgd, save(other), folder.path()); }) ==
+        "checkpoint.optimizer-options");
+  CHECK(options.momentum() == 0.1 + 0.2);
+  other = saved;
+  other.groups.push_back(saved.groups[0]);
+  CHECK_FALSE(continue_options(sgd, save(other), folder.path()));
+  other.groups = "none";
+  CHECK(code_of([&] { save(other); }) == "checkpoint.position");
+
+  // A checkpoint of an earlier version has no options.
+  nlohmann::json json = nlohmann::json::parse(read_file(file));
+  json.erase("optimizer_options");
+  write_file_atomically(file, json.dump());
+  CHECK_FALSE(load_run_record(folder.path()).options.has_value());
+  CHECK(load_training_position(folder.path()).scheduler_step == 7);
 }
 
 TEST_CASE("training state: another model's moments are refused") {

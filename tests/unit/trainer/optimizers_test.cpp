@@ -6,7 +6,10 @@
 #include <cmath>
 #include <filesystem>
 #include <map>
+#include <memory>
 #include <string>
+#include <tuple>
+#include <utility>
 #include <vector>
 
 #include "hasten/base/error.h"
@@ -97,6 +100,84 @@ TEST_CASE("optimizers: a resumed run gives the same bits as an uninterrupted one
     args.eval_steps = 2;
     check_resumes(args);
   }
+}
+
+namespace {
+
+// Changes options of the first group, and records them at the begin of each step.
+struct OptionChanger : TrainerCallback {
+  torch::optim::AdamWOptions& options() const {
+    return static_cast<torch::optim::AdamWOptions&>(optimizer->param_groups()[0].options());
+  }
+  void on_step_begin(const TrainerEvent&, TrainerControl&) override {
+    rates.push_back(options().lr());
+    decays.push_back(options().weight_decay());
+    betas.push_back(std::get<0>(options().betas()));
+  }
+  void on_step_end(const TrainerEvent& event, TrainerControl&, double) override {
+    if (event.state.global_step == 2) options().weight_decay(0.3).betas({0.8, 0.99});
+    if (event.state.global_step == 4) options().lr(3e-3);  // for one step
+  }
+  torch::optim::Optimizer* optimizer = nullptr;
+  std::vector<double> rates, decays, betas;
+};
+
+struct ChangedTrainer : Trainer {
+  ChangedTrainer(const std::shared_ptr<PreTrainedModel>& model, const TrainingArguments& args,
+                 TrainerParts parts, OptionChanger& to_change)
+      : Trainer(model, args, std::move(parts)), changer(to_change) {}
+  std::unique_ptr<torch::optim::Optimizer> create_optimizer() override {
+    auto made = Trainer::create_optimizer();
+    changer.optimizer = made.get();
+    return made;
+  }
+  OptionChanger& changer;
+};
+
+}  // namespace
+
+TEST_CASE("optimizers: a resumed run has the options that a callback has changed before") {
+  using Numbers = std::vector<double>;
+  const Folder folder;
+  TrainingArguments args = arguments(folder);
+  const auto train = [&](const std::shared_ptr<PreTrainedModel>& model) {
+    const auto changer = std::make_shared<OptionChanger>();
+    TrainerParts with_changer = parts();
+    with_changer.callbacks = {changer};
+    ChangedTrainer(model, args, with_changer, *changer).train();
+    return changer;
+  };
+  const auto straight = new_model(), resumed = new_model();
+  const auto whole = train(straight);
+  CHECK(whole->decays == Numbers{0.1, 0.1, 0.3, 0.3, 0.3, 0.3, 0.3, 0.3});
+  CHECK(whole->rates == Numbers{1e-3, 1e-3, 1e-3, 1e-3, 3e-3, 1e-3, 1e-3, 1e-3});
+  args.resume_from_checkpoint = (folder.path / "checkpoint-4").string();
+  const auto rest = train(resumed);
+  CHECK(rest->decays == Numbers{0.3, 0.3, 0.3, 0.3});
+  CHECK(rest->betas == Numbers{0.8, 0.8, 0.8, 0.8});
+  CHECK(rest->rates == Numbers{3e-3, 1e-3, 1e-3, 1e-3});
+  CHECK(equal(*resumed, copy_of(*straight)));
+
+  // An argument that has changed has precedence over the callback of the run before.
+  args.weight_decay = 0.2;
+  const auto decayed = train(new_model());
+  CHECK(decayed->decays == Numbers{0.2, 0.2, 0.2, 0.2});
+  CHECK(decayed->betas == Numbers{0.8, 0.8, 0.8, 0.8});
+  args.weight_decay = 0.1;
+  args.learning_rate = 2e-3;
+  CHECK(train(new_model())->rates == Numbers{2e-3, 2e-3, 2e-3, 2e-3});
+}
+
+TEST_CASE("optimizers: the rounding of a resumed run does not depend on its seed") {
+  const Folder folder;
+  TrainingArguments args = arguments(folder);
+  args.optim_args = {{"state_dtype", "bfloat16"}};
+  const auto straight = new_model(), resumed = new_model();
+  Trainer(straight, args, parts()).train();
+  args.resume_from_checkpoint = (folder.path / "checkpoint-4").string();
+  args.seed = 43;
+  Trainer(resumed, args, parts()).train();
+  CHECK(equal(*resumed, copy_of(*straight)));
 }
 
 TEST_CASE("optimizers: steps in the backward pass and states in host memory change no bit") {
