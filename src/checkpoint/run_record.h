@@ -1,6 +1,6 @@
 // File: checkpoint/run_record.h (internal)
 // What a checkpoint of the Trainer records about a run in addition to its position: the options of
-// the optimizer's groups. training_position.json has it.
+// the optimizer's groups, and the number of threads. training_position.json has both.
 //
 //   const OptionsOfRun options{.groups = options_of(optimizer), .arguments = planned};
 //   save_training_state(folder, optimizer, parameters, position, random_states, options);
@@ -13,6 +13,7 @@
 
 #include <torch/optim/optimizer.h>
 
+#include <cstdint>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -30,6 +31,7 @@ struct OptionsOfRun {
 
 struct RunRecord {
   std::optional<OptionsOfRun> options;  // unset in a checkpoint of an earlier version
+  std::int64_t threads = 0;             // of an operation; 0 in a checkpoint of an earlier version
 };
 
 // The same as the public function, which saves no options.

@@ -8,6 +8,7 @@
 #include "base/strict_json.h"
 #include "checkpoint/elastic_position.h"
 #include "checkpoint/loss_scale_position.h"
+#include "checkpoint/thread_count.h"
 #include "hasten/base/error.h"
 #include "hasten/base/files.h"
 #include "hasten/base/text.h"
@@ -117,6 +118,7 @@ void save_training_position(const fs::path& folder, const TrainingPosition& posi
   }
   add_elastic(json, position.elastic);
   add_loss_scale(json, position.loss_scale);
+  add_thread_count(json);
   if (options)
     json["optimizer_options"] = {{"groups", options->groups}, {"arguments", options->arguments}};
   write_file_atomically(folder / kTrainingPositionFile, json.dump(2) + "\n");
@@ -164,7 +166,7 @@ TrainingPosition load_training_position(const fs::path& folder) {
 
 RunRecord load_run_record(const fs::path& folder) {
   return read_position_file(folder, [](const Json& json) {
-    RunRecord record;
+    RunRecord record{.options = {}, .threads = thread_count_of(json)};
     if (json.contains("optimizer_options")) {
       const Json& options = json.at("optimizer_options");
       for (const char* const key : {"groups", "arguments"}) {

@@ -19,7 +19,8 @@ namespace hasten {
 
 inline constexpr const char* kTrainingPositionFile = "training_position.json";
 
-// `optimizer` is the name of the optimizer, which `position` lacks.
+// Also writes the number of threads. `optimizer` is the name of the optimizer, which `position`
+// lacks.
 void save_training_position(const std::filesystem::path& folder, const TrainingPosition& position,
                             const std::string& optimizer,
                             const std::optional<OptionsOfRun>& options);

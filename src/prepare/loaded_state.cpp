@@ -11,6 +11,7 @@
 #include "checkpoint/optimizer_options.h"
 #include "checkpoint/optimizer_state.h"
 #include "checkpoint/random_state.h"
+#include "checkpoint/thread_count.h"
 #include "data/loader_checks.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
@@ -68,6 +69,7 @@ void LoadedState::apply() {
   for (std::size_t i = 0; i < loaders.size(); ++i)
     loaders[i]->set_position(position_from_json(json_.at("loaders").at(i), i, random));
   restore_randomness(random);
+  report_changed_threads();
   // The trackers come last, because they change files.
   if (trackers_) state_.saved.trackers->resume(std::move(*trackers_));
 }
@@ -89,6 +91,7 @@ void LoadedState::throw_bad_state(const std::string& got) const {
 void LoadedState::check() {
   SavedObjects& saved = state_.saved;
   processes_ = whole_number_at(json_, "num_processes");
+  threads_ = thread_count_of(json_);
   elastic_ = elastic_of(json_);
   loss_scale_ = loss_scale_of(json_);
   if (json_.contains("trackers")) trackers_ = trackers_from_json(json_.at("trackers"));
@@ -182,6 +185,12 @@ void LoadedState::check_shards(const Json& json, std::size_t number,
        .expected = detail::shards_text(before) + ", as when the checkpoint was saved",
        .hint = "continue with the same number of processes and the same dispatch_batches, "
                "or from a checkpoint at the start of an epoch"});
+}
+
+void LoadedState::report_changed_threads() const {
+  const std::string change = change_of_threads(threads_, at::get_num_threads());
+  if (change.empty() || !state_.process.device.is_cpu()) return;
+  Logger("hasten", LogLevel::passive, state_.process, state_.group).warning(change);
 }
 
 void LoadedState::restore_randomness(const TensorDict& saved) const {

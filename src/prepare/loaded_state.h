@@ -42,12 +42,13 @@ class LoadedState {
   // rows.
   void check_shards(const nlohmann::json& json, std::size_t number,
                     const detail::LoaderPosition& loader) const;
+  void report_changed_threads() const;
   void restore_randomness(const TensorDict& saved) const;
 
   AcceleratorState& state_;
   std::filesystem::path folder_;
   nlohmann::json json_;
-  std::int64_t processes_ = 0;
+  std::int64_t processes_ = 0, threads_ = 0;
   OpenWindows windows_;
   std::optional<ElasticPosition> elastic_;
   std::optional<LossScalePosition> loss_scale_;

@@ -9,6 +9,7 @@
 #include "checkpoint/optimizer_options.h"
 #include "checkpoint/optimizer_state.h"
 #include "checkpoint/random_state.h"
+#include "checkpoint/thread_count.h"
 #include "hasten/base/files.h"
 #include "hasten/checkpoint/checkpoint_folders.h"
 #include "hasten/formats/module_weights.h"
@@ -34,6 +35,7 @@ StateContents state_contents(AcceleratorState& state, const std::vector<TensorDi
           {"schedulers", Json::array()},           {"loaders", Json::array()},
           {"windows", std::move(windows)}};
   add_elastic(json, elastic);
+  add_thread_count(json);
   if (const auto positions = state.saved.trackers->positions(); !positions.by_name.empty())
     json["trackers"] = trackers_to_json(positions);
   if (const auto& best = state.saved.best)

@@ -6,6 +6,7 @@
 
 #include "base/file_calls.h"
 #include "checkpoint/machine_checkpoints.h"
+#include "checkpoint/thread_count.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
 #include "hasten/checkpoint/checkpoint_folders.h"
@@ -250,6 +251,10 @@ void Trainer::Impl::Resume::find_best_checkpoint(TrainerState& state,
 
 void Trainer::Impl::Resume::report_changes(const CheckpointToResume& checkpoint) {
   for (const std::string& change : changed_arguments(checkpoint, trainer_.args))
+    trainer_.logger.warning(change);
+  if (const std::string change =
+          change_of_threads(checkpoint.record.threads, at::get_num_threads());
+      !change.empty() && trainer_.accelerator.device().is_cpu())
     trainer_.logger.warning(change);
   if (const auto* const model = dynamic_cast<const PreTrainedModel*>(trainer_.model.get())) {
     for (const std::string& change : changed_configuration(checkpoint, model->config_json()))

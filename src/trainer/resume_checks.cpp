@@ -21,7 +21,8 @@ namespace {
 using OrderedJson = nlohmann::ordered_json;
 
 // These arguments say what is done, where it is written, and how it is shown and carried out. They
-// affect no number.
+// affect no number, except that num_threads affects the last bits of sums: the numbers of threads
+// themselves are compared (checkpoint/thread_count.h), which also depend on the environment.
 constexpr std::array kArgumentsWithoutNumericalEffect = {"output_dir",
                                                          "overwrite_output_dir",
                                                          "do_train",

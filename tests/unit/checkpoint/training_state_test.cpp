@@ -187,12 +187,15 @@ TEST_CASE("training state: changed options continue, unless the arguments have c
   CHECK_FALSE(continue_options(sgd, save(other), folder.path()));
   other.groups = "none";
   CHECK(code_of([&] { save(other); }) == "checkpoint.position");
+  CHECK(read_file(file).find("threads") != std::string::npos);
 
-  // A checkpoint of an earlier version has no options.
+  // A checkpoint of an earlier version has neither options nor the number of threads.
   nlohmann::json json = nlohmann::json::parse(read_file(file));
   json.erase("optimizer_options");
+  json.erase("threads");
   write_file_atomically(file, json.dump());
   CHECK_FALSE(load_run_record(folder.path()).options.has_value());
+  CHECK(load_run_record(folder.path()).threads == 0);
   CHECK(load_training_position(folder.path()).scheduler_step == 7);
 }
 

@@ -3,12 +3,15 @@
 #include <torch/torch.h>
 
 #include <filesystem>
+#include <nlohmann/json.hpp>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "hasten/accelerator.h"
 #include "hasten/base/error.h"
 #include "hasten/base/files.h"
+#include "hasten/base/log.h"
 #include "hasten/base/text.h"
 #include "hasten/checkpoint/checkpoint_folders.h"
 #include "hasten/checkpoint/manifest.h"
@@ -85,8 +88,8 @@ TEST_CASE(
     const torch::NoGradGuard no_grad;
     net->first->weight.zero_();
   }
-  for (const char* const key : {"num_processes", "steps", "step_count", "optimizer_steps", "seed",
-                                "epoch", "batch", "rows"}) {
+  for (const char* const key : {"num_processes", "threads", "steps", "step_count",
+                                "optimizer_steps", "seed", "epoch", "batch", "rows"}) {
     CAPTURE(std::string(key));
     const std::string name = str('"', key, "\": ");
     const std::size_t begin = saved.find(name);
@@ -104,6 +107,36 @@ TEST_CASE(
   write_manifest(state);
   accelerator.load_state(state);
   CHECK(at::equal(net->first->weight, weight));
+}
+
+TEST_CASE("load_state: another number of threads is reported") {
+  const TemporaryDirectory folder;
+  const fs::path state = folder.path() / "state";
+  const int threads = at::get_num_threads();
+  Accelerator accelerator({.cpu = true});
+  Net net;
+  auto prepared = accelerator.prepare(net);
+  at::set_num_threads(2);
+  accelerator.save_state(state);
+  const auto log_of_load = [&] {
+    std::string log;
+    set_log_sink([&](std::string_view line) { log += line; });
+    accelerator.load_state(state);
+    set_log_sink({});
+    return log;
+  };
+  CHECK(log_of_load() == "");
+  at::set_num_threads(1);
+  const std::string changed = "the number of threads of an operation is 1 and was 2";
+  CHECK(log_of_load().find(changed) != std::string::npos);
+  // A checkpoint of an earlier version does not have the number.
+  const fs::path file = state / "accelerator_state.json";
+  nlohmann::json json = nlohmann::json::parse(read_file(file));
+  CHECK(json.erase("threads") == 1);
+  write_file_atomically(file, json.dump());
+  write_manifest(state);
+  CHECK(log_of_load() == "");
+  at::set_num_threads(threads);
 }
 
 TEST_CASE("load_state: only damaged checkpoints are an error, never a new start") {

@@ -61,6 +61,8 @@ TEST_CASE("resume: half the batch, accumulated twice, makes the same steps") {
 TEST_CASE("resume: every other argument that changed is reported once") {
   const Folder folder;
   TrainingArguments args = ten_steps(folder.path);
+  const int threads = at::get_num_threads();
+  args.num_threads = 2;
   run(args);
   const ResumedRun same = run(resumed_at(args, 8));
   CHECK_FALSE(contains(same.log, " and was "));
@@ -71,16 +73,22 @@ TEST_CASE("resume: every other argument that changed is reported once") {
   args.warmup_steps = 3;
   args.lr_scheduler_type = SchedulerType::cosine;
   args.max_steps = 12;
-  args.num_threads = 1;  // does not affect the numbers
+  args.num_threads = 1;
   const ResumedRun changed = run(args);
   for (const char* line :
        {"seed is 43 and was 42", "learning_rate is 0.002 and was 0.001",
         "weight_decay is 0.1 and was 0", "warmup_steps is 3 and was 0",
-        "lr_scheduler_type is cosine and was linear", "max_steps is 12 and was 10"}) {
+        "lr_scheduler_type is cosine and was linear", "max_steps is 12 and was 10",
+        "the number of threads of an operation is 1 and was 2"}) {
     CAPTURE(line);
     CHECK(contains(changed.log, line));
   }
   CHECK_FALSE(contains(changed.log, "num_threads"));
+  // The environment may change the number, too.
+  args.num_threads = 0;
+  at::set_num_threads(3);
+  CHECK(contains(run(args).log, "the number of threads of an operation is 3 and was 2"));
+  at::set_num_threads(threads);
   fs::remove(fs::path(args.resume_from_checkpoint) / "training_args.json");
   write_manifest(args.resume_from_checkpoint);
   CHECK(contains(run(args).log, "no training_args.json"));
