@@ -57,10 +57,15 @@ def session(leader):
     return members
 
 
-def kill_after(file, processes, arguments):
-    """Starts a run, and kills all of its processes once the file exists. Returns True unless the run ended before."""
+def checkpoints_of(folder):
+    return {each.name for each in folder.glob("checkpoint-*")}
+
+
+def kill_after_save(folder, processes, arguments):
+    """Starts a run in the folder, and kills all of its processes once it has saved a checkpoint. Returns True unless the run ended before."""
+    before = checkpoints_of(folder)
     run = subprocess.Popen(command(processes, arguments), env=CLEAN, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
-    while run.poll() is None and not file.exists():
+    while run.poll() is None and not checkpoints_of(folder) - before:
         time.sleep(0.001)
     was_running = run.poll() is None
     while left := session(run.pid):
@@ -71,7 +76,25 @@ def kill_after(file, processes, arguments):
                 pass
         run.poll()
     run.wait()
-    return was_running
+    return was_running and bool(checkpoints_of(folder) - before)
+
+
+def kill_before(last, folder, processes, arguments):
+    """Kills a run after it has saved a checkpoint and before it saves that of step `last`. On a busy machine the run may be faster than this program: it is
+    then repeated from the same state of the folder. Returns False if all attempts were too late."""
+    saved = FOLDER / "before_the_kill"
+    if folder.exists():
+        shutil.copytree(folder, saved)
+    is_killed = False
+    for _ in range(10):
+        is_killed = kill_after_save(folder, processes, arguments) and not (folder / f"checkpoint-{last}").exists()
+        if is_killed:
+            break
+        shutil.rmtree(folder, ignore_errors=True)
+        if saved.exists():
+            shutil.copytree(saved, folder)
+    shutil.rmtree(saved, ignore_errors=True)
+    return is_killed
 
 
 def train_arguments(name, data, *arguments, model=None):
@@ -122,9 +145,8 @@ def on_cpu():
         check_equal(f"{processes} processes continue from step {start}", result, whole)
     # 4 processes are killed; 2 processes continue and are killed; 4 processes continue.
     again = FOLDER / "killed"
-    killed = [kill_after(again / "checkpoint-2", 4, train_arguments("killed", data)),
-              kill_after(again / "checkpoint-6", 2, train_arguments("killed", data, "--resume_from_checkpoint", "true"))]
-    check(any(killed), "a run was killed before its end")
+    check(kill_before(6, again, 4, train_arguments("killed", data)), "4 processes are killed before step 6")
+    check(kill_before(10, again, 2, train_arguments("killed", data, "--resume_from_checkpoint", "true")), "2 processes continue, and are killed before the last step")
     check_equal("4 processes continue what 2 and 4 have left behind", train("killed", 4, data, "--resume_from_checkpoint", "true")[0], whole)
     check(json.loads((folder / "checkpoint-4" / "training_position.json").read_text())["elastic"] == {"ranks": 4, "seed": 42, "threads": 1}, "the checkpoint names the virtual ranks")
     for arguments, code, text in ((["--elastic_ranks", 2], "checkpoint.elastic", "expected 4, as in the checkpoint"),
