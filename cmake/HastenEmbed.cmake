@@ -9,6 +9,10 @@ if(NOT CMAKE_SCRIPT_MODE_FILE)
                        COMMAND ${CMAKE_COMMAND} -DFILE=${CMAKE_CURRENT_SOURCE_DIR}/${file} -DHEADER=${header} -DCONSTANT=${constant}
                                -P ${CMAKE_CURRENT_FUNCTION_LIST_FILE}
                        VERBATIM)
+    # CMake lets a command of one target wait until everything that the target links is built, and all files of the target wait for the command. A
+    # command of two targets waits only for what both need, and this second target needs nothing.
+    add_custom_target(${target}_${constant} DEPENDS ${header})
+    add_dependencies(${target} ${target}_${constant})
     target_sources(${target} PRIVATE ${header})
     target_include_directories(${target} PRIVATE ${CMAKE_CURRENT_BINARY_DIR}/embedded)
   endfunction()
