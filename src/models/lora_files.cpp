@@ -237,11 +237,14 @@ bool is_copy_of_saved_module(const std::string& name) {
          name.find(".modules_to_save.") != std::string::npos;
 }
 
-// The values of A and B have a meaning only with their scale.
-void check_scale(const fs::path& file, const LoraOptions& own, const LoraOptions& in_file) {
+// The values of A and B have a meaning only with their scale. Another rank would be refused by the
+// shapes of the tensors, too, but the message would not name the option.
+void check_rank_and_scale(const fs::path& file, const LoraOptions& own,
+                          const LoraOptions& in_file) {
   const std::string hint =
       "use the options of the file; a program can call remove_lora first, so that the file sets "
       "them";
+  if (own.r != in_file.r) throw_adapter_file(file, "key r", str(in_file.r), str(own.r), hint);
   if (own.alpha != in_file.alpha)
     throw_adapter_file(file, "key lora_alpha", str(in_file.alpha), str(own.alpha), hint);
   if (own.use_rslora != in_file.use_rslora) {
@@ -325,7 +328,7 @@ void load_lora(torch::nn::Module& module, const fs::path& folder) {
     check_rank(config, options.r, folder / kAdapterFileName);
     return load_new_adapter(module, options, folder / kAdapterFileName);
   }
-  check_scale(config, *layers.front().adapter->options(), options);
+  check_rank_and_scale(config, *layers.front().adapter->options(), options);
   read_values(module, folder / kAdapterFileName);
 }
 

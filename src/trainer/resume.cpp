@@ -11,6 +11,7 @@
 #include "hasten/base/text.h"
 #include "hasten/checkpoint/checkpoint_folders.h"
 #include "hasten/checkpoint/manifest.h"
+#include "hasten/models/lora.h"
 #include "hasten/models/pretrained_model.h"
 #include "hasten/process/once.h"
 #include "trainer/restarted_job.h"
@@ -258,6 +259,10 @@ void Trainer::Impl::Resume::report_changes(const CheckpointToResume& checkpoint)
     trainer_.logger.warning(change);
   if (const auto* const model = dynamic_cast<const PreTrainedModel*>(trainer_.model.get())) {
     for (const std::string& change : changed_configuration(checkpoint, model->config_json()))
+      trainer_.logger.warning(change);
+  }
+  if (has_lora(*trainer_.model)) {
+    for (const std::string& change : changed_adapter(checkpoint, lora_options(*trainer_.model)))
       trainer_.logger.warning(change);
   }
   if (!trainer_.accelerator.is_main_process()) return;

@@ -207,6 +207,7 @@ CheckpointToResume::CheckpointToResume(const std::filesystem::path& from)
   };
   arguments = text_of("training_args.json");
   configuration = text_of("config.json");
+  adapter = text_of("adapter_config.json");
 }
 
 void check_resumable(const CheckpointToResume& checkpoint, const TrainingArguments& args,
@@ -293,6 +294,17 @@ std::vector<std::string> changed_configuration(const CheckpointToResume& checkpo
                           " when the checkpoint was made"));
   }
   return changes;
+}
+
+std::vector<std::string> changed_adapter(const CheckpointToResume& checkpoint,
+                                         const LoraOptions& options) {
+  // Another rank, scale, bias, or choice of modules does not fit the tensors or the scale of the
+  // file, so load_lora() has refused it.
+  const char* const key = "lora_dropout";
+  const OrderedJson before = parse_object(checkpoint.adapter), now = options.dropout;
+  if (!before.contains(key) || before.at(key) == now) return {};
+  return {str(key, " is ", format_value(now), " and was ", format_value(before.at(key)),
+              " when the checkpoint was made")};
 }
 
 DataFingerprint identity_of(const TrainerDataset& data, std::int64_t rows) {

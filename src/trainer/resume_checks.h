@@ -11,6 +11,7 @@
 
 #include "checkpoint/run_record.h"
 #include "hasten/checkpoint/detail/training_state.h"
+#include "hasten/options/detail/lora_options.h"
 #include "hasten/options/training_arguments.h"
 #include "hasten/trainer/detail/trainer_dataset.h"
 #include "hasten/trainer/detail/trainer_state.h"
@@ -25,8 +26,9 @@ struct CheckpointToResume {
   TrainerState state;
   TrainingPosition position;
   RunRecord record;
-  // The texts of training_args.json and config.json, if the folder has these files.
-  std::optional<std::string> arguments, configuration;
+  // The texts of training_args.json, config.json and adapter_config.json, if the folder has these
+  // files.
+  std::optional<std::string> arguments, configuration, adapter;
 };
 
 // Throws ConfigError "trainer.batch-size-changed", "trainer.accumulation-changed" or
@@ -55,6 +57,11 @@ std::vector<std::string> changed_arguments(const CheckpointToResume& checkpoint,
 // `configuration` is the text of the model's own one.
 std::vector<std::string> changed_configuration(const CheckpointToResume& checkpoint,
                                                const std::string& configuration);
+
+// Returns a sentence for each changed option of the adapters that affects the numbers and that
+// load_lora() does not refuse.
+std::vector<std::string> changed_adapter(const CheckpointToResume& checkpoint,
+                                         const LoraOptions& options);
 
 // Throws ConfigError "trainer.data-changed" unless a stream is read in the same number of shards as
 // before the checkpoint. Each process reads one shard; `shards` is 0 if no process reads a shard.

@@ -16,6 +16,7 @@
 #include "hasten/process/notebook_launcher.h"
 #include "hasten/trainer/trainer.h"
 #include "unit/code_of.h"
+#include "unit/data/error_of.h"
 #include "unit/trainer/tiny.h"
 
 namespace trainer_adapter_training_test {
@@ -90,6 +91,49 @@ TEST_CASE("adapter: a checkpoint has the adapter alone, and resuming continues e
   const auto loaded = new_model();
   load_lora(*loaded, folder.path);
   CHECK(equal(weights_of(*loaded), straight));
+}
+
+namespace {
+
+std::shared_ptr<PreTrainedModel> model_with(const LoraOptions& options) {
+  auto model = new_model();
+  add_lora(*model, options);
+  return model;
+}
+
+// Runs the Trainer, and returns its log.
+std::string log_of(const std::shared_ptr<PreTrainedModel>& model, const TrainingArguments& args) {
+  std::string log;
+  Trainer trainer(model, args,
+                  {.train_dataset = TrainerDataset(rows(20)),
+                   .log_sink = [&](std::string_view line) { log += line; }});
+  trainer.train();
+  return log;
+}
+
+}  // namespace
+
+TEST_CASE("adapter: a resumed run reports another dropout, and refuses other options") {
+  const Folder folder;
+  TrainingArguments args = eight_steps(folder.path);
+  const LoraOptions options{.r = 2, .dropout = 0.1, .modules_to_save = {"classifier"}};
+  train(model_with(options), args);
+  args.resume_from_checkpoint = (folder.path / "checkpoint-4").string();
+  CHECK_FALSE(contains(log_of(model_with(options), args), "lora_dropout"));
+  LoraOptions changed = options;
+  changed.dropout = 0.2;
+  const std::string log = log_of(model_with(changed), args);
+  CHECK_MESSAGE(contains(log, "lora_dropout is 0.2 and was 0.1 when the checkpoint was made"), log);
+
+  std::vector<LoraOptions> refused(6, options);
+  refused[0].r = 3;
+  refused[1].alpha = options.alpha + 1;
+  refused[2].use_rslora = true;
+  refused[3].bias = LoraBias::all;
+  refused[4].target_modules = {"query"};
+  refused[5].modules_to_save = {"classifier", "pooler"};
+  for (const LoraOptions& other : refused)
+    CHECK(code_of([&] { log_of(model_with(other), args); }) == "models.lora-file");
 }
 
 TEST_CASE("adapter: a saved adapter replaces a saved model, and vice versa") {
