@@ -143,17 +143,10 @@ void find_saved_modules(const torch::nn::Module& module, LoraOptions& options, b
   options.modules_to_save = std::move(found);
 }
 
-// Freezes everything except the adapters and the parameters that the options train in addition. A
-// parameter with several names is trained if the options train one of them.
+// Freezes everything except the adapters and the parameters that the options train in addition.
 void set_gradients(const torch::nn::Module& module, const LoraOptions& options) {
-  const LoraTensorKinds parts(module, options);
-  const auto parameters = module.named_parameters();
-  std::set<const void*> trained;
-  for (const auto& item : parameters) {
-    if (parts.of(item.key()) != LoraTensorKind::none)
-      trained.insert(item.value().unsafeGetTensorImpl());
-  }
-  for (const auto& item : parameters) {
+  const std::set<const void*> trained = adapter_parameters(module, options);
+  for (const auto& item : module.named_parameters()) {
     const bool is_trained = trained.contains(item.value().unsafeGetTensorImpl());
     item.value().set_requires_grad(is_trained && item.value().is_floating_point());
   }

@@ -165,6 +165,17 @@ LoraTensorKind LoraTensorKinds::of(const std::string& name) const {
   return LoraTensorKind::none;
 }
 
+std::set<const void*> adapter_parameters(const torch::nn::Module& module,
+                                         const LoraOptions& options) {
+  const LoraTensorKinds kinds(module, options);
+  std::set<const void*> found;
+  for (const auto& item : module.named_parameters()) {
+    if (kinds.of(item.key()) != LoraTensorKind::none)
+      found.insert(item.value().unsafeGetTensorImpl());
+  }
+  return found;
+}
+
 std::string owner_of(const std::string& name) {
   const std::size_t dot = name.rfind('.');
   return dot == std::string::npos ? "" : name.substr(0, dot);

@@ -90,6 +90,11 @@ class LoraTensorKinds {
   std::set<std::string> adapted_;
 };
 
+// Identifies the parameters that belong to the adapters. A parameter with several names belongs to
+// them if it does so under one of the names. `options` must have the paths of modules_to_save.
+std::set<const void*> adapter_parameters(const torch::nn::Module& module,
+                                         const LoraOptions& options);
+
 // Returns the path of the module that has registered this tensor.
 std::string owner_of(const std::string& name);
 // True if one of the paths is `inner` or the path of a module that contains it.

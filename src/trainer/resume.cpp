@@ -267,6 +267,7 @@ void Trainer::Impl::Resume::report_changes(const CheckpointToResume& checkpoint)
   }
   if (!trainer_.accelerator.is_main_process()) return;
   report_changed_data(checkpoint);
+  report_changed_base(checkpoint);
   report_later_checkpoints();
 }
 
@@ -279,6 +280,16 @@ void Trainer::Impl::Resume::report_changed_data(const CheckpointToResume& checkp
       "the training data or their order differ from those of the checkpoint: some rows of "
       "this epoch may be used twice and others not at all. To avoid this, start the epoch "
       "again with --ignore_data_skip");
+}
+
+void Trainer::Impl::Resume::report_changed_base(const CheckpointToResume& checkpoint) {
+  const std::optional<std::string>& before = checkpoint.base_digest;
+  if (!before || !has_lora(*trainer_.model) || run_.base_digest() == before) return;
+  trainer_.logger.warning(
+      str("the weights of the model below the adapters differ from those with which ",
+          checkpoint.folder.string(),
+          " was made: the adapters were trained for other weights, so the results differ. To avoid "
+          "this, resume with the same --model, --weights and --weights_dtype"));
 }
 
 void Trainer::Impl::Resume::report_later_checkpoints() const {

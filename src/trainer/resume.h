@@ -50,6 +50,7 @@ class Trainer::Impl::Resume {
   void find_best_checkpoint(TrainerState& state, const std::filesystem::path& resumed) const;
   void report_changes(const CheckpointToResume& checkpoint);
   void report_changed_data(const CheckpointToResume& checkpoint);
+  void report_changed_base(const CheckpointToResume& checkpoint);
   void report_later_checkpoints() const;
 
   Impl& trainer_;

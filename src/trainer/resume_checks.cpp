@@ -13,6 +13,7 @@
 #include "hasten/base/error.h"
 #include "hasten/base/files.h"
 #include "hasten/base/text.h"
+#include "trainer/base_weights.h"
 #include "trainer/run_plan.h"
 
 namespace hasten {
@@ -208,6 +209,7 @@ CheckpointToResume::CheckpointToResume(const std::filesystem::path& from)
   arguments = text_of("training_args.json");
   configuration = text_of("config.json");
   adapter = text_of("adapter_config.json");
+  base_digest = saved_base_digest(from);
 }
 
 void check_resumable(const CheckpointToResume& checkpoint, const TrainingArguments& args,

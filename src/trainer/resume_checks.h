@@ -29,6 +29,7 @@ struct CheckpointToResume {
   // The texts of training_args.json, config.json and adapter_config.json, if the folder has these
   // files.
   std::optional<std::string> arguments, configuration, adapter;
+  std::optional<std::string> base_digest;  // of trainer/base_weights.h
 };
 
 // Throws ConfigError "trainer.batch-size-changed", "trainer.accumulation-changed" or

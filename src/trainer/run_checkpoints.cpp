@@ -14,6 +14,7 @@
 #include "hasten/models/lora.h"
 #include "hasten/models/training_traits.h"
 #include "hasten/process/once.h"
+#include "trainer/base_weights.h"
 #include "trainer/output_folder.h"
 #include "trainer/restarted_job.h"
 
@@ -261,6 +262,7 @@ void Trainer::Impl::RunCheckpoints::write(const fs::path& folder, TrainingPositi
                         random, run_.optimizer_options());
     for (const auto& [name, state] : trainer_.accelerator.registered_states())
       save_safetensors(folder / name, state);
+    if (const auto& base = run_.base_digest()) save_base_digest(folder, *base);
   }
   write_file_atomically(folder / "trainer_state.json", trainer_.state.to_json());
 }

@@ -8,6 +8,7 @@
 #include "device/device.h"
 #include "device/graph_recorder.h"
 #include "hasten/base/error.h"
+#include "trainer/base_weights.h"
 #include "trainer/resume_checks.h"
 
 namespace hasten {
@@ -47,7 +48,8 @@ Trainer::Impl::RunParts::RunParts(Impl& trainer, LossRecord::Listener on_nonfini
       schedule(trainer.trainer, optimizer.unwrap(), plan.max_steps,
                static_cast<bool>(trainer.parts.eval_dataset)),
       trained(parameters.with_gradients()),
-      data_(trainer.parts.train_dataset) {
+      data_(trainer.parts.train_dataset),
+      module_(*trainer.model) {
   // A run with an optimizer that cannot be saved may still save the weights only, or nothing.
   if (is_known_optimizer(optimizer.unwrap())) created_options_ = options_of(optimizer.unwrap());
   if (trainer.args.hash_chain_steps > 0)
@@ -83,6 +85,12 @@ OptionsOfRun Trainer::Impl::RunParts::optimizer_options() const {
   for (std::size_t i = 0; i < std::min(rates.size(), options.arguments.size()); ++i)
     options.arguments[i]["lr"] = json_of_number<nlohmann::json>(rates[i]);
   return options;
+}
+
+const std::optional<std::string>& Trainer::Impl::RunParts::base_digest() {
+  if (!is_base_read_) base_digest_ = digest_of_base(module_);
+  is_base_read_ = true;
+  return base_digest_;
 }
 
 }  // namespace hasten

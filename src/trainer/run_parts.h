@@ -9,6 +9,7 @@
 
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "checkpoint/run_record.h"
@@ -33,6 +34,9 @@ struct Trainer::Impl::RunParts {
   // The options of the optimizer's groups, for a checkpoint. Throws UsageError
   // "checkpoint.unknown-optimizer".
   OptionsOfRun optimizer_options() const;
+  // The digest of the weights below the adapters (trainer/base_weights.h), which is computed when
+  // it is first needed; nothing if the module has no adapters.
+  const std::optional<std::string>& base_digest();
 
   TrainedParameters parameters;
   PreparedLoader<Loader<AnyBatch>> loader;
@@ -56,6 +60,9 @@ struct Trainer::Impl::RunParts {
   const TrainerDataset& data_;
   std::optional<DataFingerprint> identity_;
   nlohmann::json created_options_;  // of each group, when the optimizer was made; null if unknown
+  const torch::nn::Module& module_;
+  bool is_base_read_ = false;
+  std::optional<std::string> base_digest_;
 };
 
 }  // namespace hasten

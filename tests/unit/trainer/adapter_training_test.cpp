@@ -10,6 +10,7 @@
 
 #include "device/device.h"
 #include "hasten/checkpoint/checkpoint_folders.h"
+#include "hasten/checkpoint/manifest.h"
 #include "hasten/data/task_collators.h"
 #include "hasten/models/gpt2.h"
 #include "hasten/models/lora.h"
@@ -134,6 +135,48 @@ TEST_CASE("adapter: a resumed run reports another dropout, and refuses other opt
   refused[5].modules_to_save = {"classifier", "pooler"};
   for (const LoraOptions& other : refused)
     CHECK(code_of([&] { log_of(model_with(other), args); }) == "models.lora-file");
+}
+
+TEST_CASE("adapter: a resumed run reports a model with other weights below the adapters") {
+  const Folder folder;
+  TrainingArguments args = eight_steps(folder.path);
+  train(adapted_model(), args);
+  const fs::path checkpoint = folder.path / "checkpoint-4";
+  args.resume_from_checkpoint = checkpoint.string();
+  const auto other_model = [](const std::string& changed) {
+    auto model = adapted_model();
+    const torch::NoGradGuard no_grad;
+    model->named_parameters()[changed].add_(0.5);
+    return model;
+  };
+  const char* const report = "the weights of the model below the adapters differ";
+  CHECK_FALSE(contains(log_of(adapted_model(), args), report));
+  // The checkpoint has this weight, so another initial value has no effect.
+  CHECK_FALSE(contains(log_of(other_model("classifier.weight"), args), report));
+  const std::string base = "bert.embeddings.word_embeddings.weight",
+                    adapted = "bert.encoder.layer.0.attention.self.query.weight";
+  for (const std::string& name : {base, adapted}) {
+    CAPTURE(name);
+    const std::string log = log_of(other_model(name), args);
+    CHECK_MESSAGE(contains(log, report), log);
+    CHECK(contains(log, checkpoint.string()));
+  }
+  // A resumed run saves the digest of its own model.
+  args.resume_from_checkpoint = (folder.path / "checkpoint-8").string();
+  args.max_steps = 9;
+  CHECK_FALSE(contains(log_of(other_model(adapted), args), report));
+  CHECK(contains(log_of(adapted_model(), args), report));
+
+  // Checkpoints of earlier versions have no digest.
+  args.resume_from_checkpoint = checkpoint.string();
+  fs::remove(checkpoint / "base_weights.json");
+  write_manifest(checkpoint);
+  CHECK_FALSE(contains(log_of(other_model(base), args), report));
+
+  // A run that trains the whole model saves no digest, because the checkpoint has all weights.
+  const Folder whole;
+  train(new_model(), eight_steps(whole.path));
+  CHECK_FALSE(fs::exists(whole.path / "checkpoint-4" / "base_weights.json"));
 }
 
 TEST_CASE("adapter: a saved adapter replaces a saved model, and vice versa") {
