@@ -25,6 +25,7 @@
 #include "base/count_text.h"
 #include "base/parse_number.h"
 #include "device/device.h"
+#include "device/memory_failure.h"
 #include "hasten/anatomy/dry_run.h"
 #include "hasten/base/error.h"
 #include "hasten/base/files.h"
@@ -292,17 +293,7 @@ FailureText explain_failure(const ExplainableStep& step, const StepMark& mark,
 
 }  // namespace anatomy
 
-bool is_out_of_memory(const std::exception& error) {
-  if (dynamic_cast<const std::bad_alloc*>(&error) != nullptr ||
-      dynamic_cast<const MemoryError*>(&error) != nullptr)
-    return true;
-  const auto* const of_libtorch = dynamic_cast<const c10::Error*>(&error);
-  if (of_libtorch == nullptr) return false;
-  const std::string text = of_libtorch->what_without_backtrace();
-  return dynamic_cast<const c10::OutOfMemoryError*>(of_libtorch) != nullptr ||
-         text.find("can't allocate memory") != std::string::npos ||
-         text.find("not enough memory") != std::string::npos;
-}
+bool is_out_of_memory(const std::exception& error) { return is_memory_failure(error); }
 
 void run_explained(const ExplainableStep& step) {
   const anatomy::StepMark mark(step.parameters);

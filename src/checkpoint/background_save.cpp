@@ -66,10 +66,20 @@ BackgroundSave::BackgroundSave() = default;
 
 BackgroundSave::~BackgroundSave() { static_cast<void>(wait()); }
 
-void BackgroundSave::start(std::function<void()> work) {
+// Waits for an earlier job.
+void BackgroundSave::make_job(std::function<void()> work) {
   static_cast<void>(wait());
   job_ = std::make_shared<Job>();
   job_->work = std::move(work);
+}
+
+void BackgroundSave::run(std::function<void()> work) {
+  make_job(std::move(work));
+  job_->run();
+}
+
+void BackgroundSave::start(std::function<void()> work) {
+  make_job(std::move(work));
   // exit() destroys it before the objects that were made earlier, such as LibTorch's.
   struct WaitAtExit {
     ~WaitAtExit() {

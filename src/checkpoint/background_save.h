@@ -29,6 +29,8 @@ class BackgroundSave {
   // Starts the work, which may throw. Only one may be in flight: call wait() before the next one.
   // If the system has no thread left, the work is done before start() returns.
   void start(std::function<void()> work);
+  // Does the work on the calling thread. wait() then returns its exception, as after start().
+  void run(std::function<void()> work);
   // True from start() until wait().
   bool is_in_flight() const { return job_ != nullptr; }
   // True if wait() would return at once.
@@ -39,6 +41,8 @@ class BackgroundSave {
 
  private:
   struct Job;
+  void make_job(std::function<void()> work);
+
   std::shared_ptr<Job> job_;
 };
 

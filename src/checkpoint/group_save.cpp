@@ -1,8 +1,11 @@
 #include "checkpoint/group_save.h"
 
+#include <ATen/ATen.h>
+
 #include <memory>
 #include <utility>
 
+#include "device/memory_failure.h"
 #include "formats/deferred_writes.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
@@ -31,10 +34,14 @@ void GroupSave::start(const std::function<void()>& copy, bool commits,
   finish();
   logged_ = nullptr;
   const auto writes = std::make_shared<DeferredWrites>();
-  once(group_, true, [&] {
-    const DeferredWrites::Scope scope(*writes);
-    copy();
-  });
+  if (!all_have_copied(*writes, copy)) {
+    report_missing_memory();
+    return background_.run([&] {
+      once(group_, true, copy);
+      once(group_, commits, publish);
+      once(group_, commits, rotate);
+    });
+  }
   if (!own_group_) own_group_ = group_.duplicate();
   background_.start([group = *own_group_, writes, commits, publish = std::move(publish),
                      rotate = std::move(rotate)] {
@@ -42,6 +49,36 @@ void GroupSave::start(const std::function<void()>& copy, bool commits,
     once(group, commits, publish);
     once(group, commits, rotate);
   });
+}
+
+// Returns false, and frees the copies, if a process has too little memory for its own. A
+// collective.
+bool GroupSave::all_have_copied(DeferredWrites& writes, const std::function<void()>& copy) {
+  bool is_memory_missing = false;
+  once(group_, true, [&] {
+    const DeferredWrites::Scope scope(writes);
+    try {
+      copy();
+    } catch (const std::exception& error) {
+      if (!is_memory_failure(error)) throw;
+      writes.clear();
+      is_memory_missing = true;
+    }
+  });
+  const bool all_have =
+      group_.reduce(at::scalar_tensor(is_memory_missing ? 1 : 0, at::kInt), Reduction::max)
+          .item<int>() == 0;
+  if (!all_have) writes.clear();
+  return all_have;
+}
+
+void GroupSave::report_missing_memory() {
+  if (std::exchange(is_missing_memory_reported_, true)) return;
+  warn_(
+      "there is too little memory for the copy of an asynchronous checkpoint, so training waits "
+      "until it is written. Later checkpoints do the same, without this warning, while there is "
+      "too little memory. A synchronous save needs no copy: async_save false, or save_state() "
+      "without asynchronous");
 }
 
 void GroupSave::report_if_finished() {

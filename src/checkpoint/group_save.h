@@ -25,16 +25,20 @@
 
 namespace hasten {
 
+class DeferredWrites;
+
 class GroupSave {
  public:
-  // `warn` gets a sentence about a save that has failed.
+  // `warn` gets a sentence about a save that has failed, and about missing memory.
   GroupSave(Group group, std::function<void(const std::string&)> warn);
 
   // Calls `copy` in each process: safetensors that it saves are copied and written later, and other
   // files are written at once. A thread then writes the copies, and calls `publish` in the
   // processes in which `commits` is true. When all of these have published the checkpoint, the
   // thread calls `rotate` in them. Waits for an earlier save first. If `copy` throws, all processes
-  // throw. A collective.
+  // throw. If a process has too little memory for its copies, the checkpoint is written before
+  // start() returns, which calls `copy` again, and `warn` gets a sentence the first time. A
+  // collective.
   void start(const std::function<void()>& copy, bool commits, std::function<void()> publish,
              std::function<void()> rotate);
   // Passes the error of a save that has finished to `warn`. The other processes may still be
@@ -48,10 +52,14 @@ class GroupSave {
   bool has_finished() const { return background_.has_finished(); }
 
  private:
+  bool all_have_copied(DeferredWrites& writes, const std::function<void()>& copy);
+  void report_missing_memory();
+
   Group group_;
   std::function<void(const std::string&)> warn_;
   std::optional<Group> own_group_;  // made for the first save
   BackgroundSave background_;
+  bool is_missing_memory_reported_ = false;
   std::exception_ptr logged_;  // the error of the latest save, if it was passed to `warn`
 };
 

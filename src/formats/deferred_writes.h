@@ -38,6 +38,8 @@ class DeferredWrites {
   static DeferredWrites* active();
 
   void add(std::function<void()> write) { writes_.push_back(std::move(write)); }
+  // Frees the copies without writing them.
+  void clear() { writes_.clear(); }
   // Writes the files in the order of the calls, and frees the copy of each file after writing it.
   void run();
 

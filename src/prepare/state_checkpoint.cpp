@@ -228,6 +228,7 @@ fs::path save_state_checkpoint(AcceleratorState& state, const ProjectConfigurati
     contents = state_contents(state, random, std::move(windows), elastic);
     check_free_space(staged, bytes_of_state(state, contents) + gradients, "a checkpoint");
   });
+  // An asynchronous save calls it twice if there is too little memory for a copy.
   const auto write = [&] {
     if (!open.empty()) save_safetensors(staged / gradients_file(group.rank()), open.gradients);
     if (writes) write_state(state, contents, staged);
