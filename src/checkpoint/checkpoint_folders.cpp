@@ -195,16 +195,19 @@ void abandon_checkpoints_after(const fs::path& output_dir, std::int64_t step,
   for (auto it = found.rbegin(); it != found.rend() && step_of_checkpoint(*it, prefix) > step;
        ++it) {
     std::error_code error;
-    const fs::path name = kAbandoned + prefix + str(step_of_checkpoint(*it, prefix));
-    fs::rename(*it, unused_name(output_dir / name), error);
+    const fs::path name =
+        unused_name(output_dir / (kAbandoned + prefix + str(step_of_checkpoint(*it, prefix))));
+    fs::rename(*it, name, error);
     // The main process of another machine may have renamed it already.
     if (error && error != std::errc::no_such_file_or_directory) {
       throw IoError(
           "io.rename",
-          {.what = "cannot rename " + it->string(),
+          {.what = str("cannot rename ", it->string(), " to ", name.filename().string()),
            .got = error.message(),
-           .hint = "move it away: it is a checkpoint of a later step than the one that this run "
-                   "resumes from"});
+           .hint = str("move or delete ", it->string(),
+                       ", perhaps as its owner: it is a checkpoint of a later step than the one "
+                       "that this run resumes from, and no checkpoint of this run is saved while "
+                       "it is there")});
     }
   }
 }

@@ -1,5 +1,7 @@
 #include "trainer/run_checkpoints.h"
 
+#include <utility>
+
 #include "anatomy/textbook.h"
 #include "base/available_memory.h"
 #include "checkpoint/gradient_state.h"
@@ -44,7 +46,7 @@ std::uintmax_t bytes_without_gradients(const fs::path& folder) {
 Trainer::Impl::RunCheckpoints::RunCheckpoints(Impl& trainer, RunParts& run)
     : trainer_(trainer),
       run_(run),
-      save_(trainer.group(), [this](const std::string& text) { trainer_.logger.warning(text); }) {}
+      save_(trainer.group(), [this](const std::string& text) { report_failure(text, text); }) {}
 
 void Trainer::Impl::RunCheckpoints::lock_output(Impl& trainer) {
   // Machines that share a folder by mistake are refused for this reason, in prepare_output().
@@ -180,8 +182,8 @@ void Trainer::Impl::RunCheckpoints::save(const StepTotals& window, std::int64_t 
     once(trainer_.group(), writes, publish);
     once(trainer_.group(), writes, rotate);
   } catch (const IoError& error) {
-    trainer_.logger.warning(
-        str("the checkpoint of step ", newest_.step, " was not saved: ", error.what()));
+    report_failure(str("the checkpoint of step ", newest_.step, " was not saved: ", error.what()),
+                   error.what());
     return complete(false);
   }
   complete(true);
@@ -207,12 +209,23 @@ void Trainer::Impl::RunCheckpoints::complete(bool succeeded) {
     return;
   }
   last_saved_ = newest_.step;
+  last_failure_.clear();
   // The run may have continued, so the callbacks get the state that was saved.
   const TrainerEvent event{.args = trainer_.args,
                            .state = state_of_save_,
                            .model = *trainer_.model,
                            .accelerator = &trainer_.accelerator};
   trainer_.for_each_callback([&](TrainerCallback& each) { each.on_save(event, trainer_.control); });
+}
+
+void Trainer::Impl::RunCheckpoints::report_failure(const std::string& text,
+                                                   const std::string& reason) {
+  const bool is_repeated = std::exchange(last_failure_, reason) == reason;
+  const std::string folder = folder_of(newest_.step).string();
+  trainer_.logger.warning(
+      is_repeated
+          ? folder + " was not saved either, for the same reason as the checkpoint before it"
+          : text);
 }
 
 bool Trainer::Impl::RunCheckpoints::is_asynchronous() const {

@@ -79,6 +79,9 @@ class Trainer::Impl::RunCheckpoints {
   void write(const std::filesystem::path& folder, TrainingPosition position,
              const std::vector<TensorDict>& random) const;
   void complete(bool succeeded);
+  // Logs `text`, the sentence about a save that has failed. If the save before it has failed for
+  // the same reason, logs a shorter one: a reason that lasts may concern every save of a long run.
+  void report_failure(const std::string& text, const std::string& reason);
 
   // The state of a save that has begun.
   struct SavePosition {
@@ -89,6 +92,7 @@ class Trainer::Impl::RunCheckpoints {
   std::int64_t last_saved_ = 0;
   SavePosition newest_;         // the newest save that has begun and has not failed
   SavePosition before_;         // the one before it
+  std::string last_failure_;    // the reason, if the latest save has failed
   std::string best_before_;     // the folder of the best model before it
   TrainerState state_of_save_;  // the state that on_save receives
   GroupSave save_;              // its destructor waits

@@ -16,6 +16,7 @@
 #include "hasten/base/text.h"
 #include "hasten/checkpoint/manifest.h"
 #include "unit/code_of.h"
+#include "unit/data/error_of.h"
 
 namespace checkpoint_checkpoint_folders_test {
 
@@ -258,6 +259,30 @@ TEST_CASE("checkpoints: a folder that cannot be listed is an error, not an empty
         std::vector<std::string>{"io.open", "io.open", "io.open", "io.open", "io.open", "none"});
   CHECK(run.names() == FolderNames{"checkpoint-10", "checkpoint-20"});
   CHECK(checkpoints(folder / "checkpoint-10" / "trainer_state.json").empty());
+}
+
+TEST_CASE("checkpoints: an error names the later checkpoint that must be moved away") {
+  if (geteuid() != 0) return;  // only root can take the permissions of another user
+  const Checkpoints run({10, 20});
+  const fs::path& folder = run.folder.path();
+  const std::string later = (folder / "checkpoint-20").string();
+  // In such a folder, only the owner of a checkpoint may rename it.
+  fs::permissions(folder, fs::perms::all | fs::perms::sticky_bit);
+  ErrorText text;
+  {
+    constexpr uid_t kNobody = 65534;
+    setfsuid(kNobody);
+    try {
+      abandon_checkpoints_after(folder, 10);
+    } catch (const IoError& error) {
+      text = error.text();
+    }
+    setfsuid(geteuid());
+  }
+  CHECK(text.what == "cannot rename " + later + " to abandoned-checkpoint-20");
+  CHECK(text.got == "Operation not permitted");
+  CHECK(contains(text.hint, "move or delete " + later));
+  CHECK(run.names() == FolderNames{"checkpoint-10", "checkpoint-20"});
 }
 
 TEST_CASE("checkpoints: one whose file cannot be opened is not damaged") {

@@ -201,6 +201,36 @@ TEST_CASE("Trainer: a checkpoint that cannot be written is reported, and trainin
   }
 }
 
+TEST_CASE("Trainer: the reason why several checkpoints are not saved is logged once") {
+  const Folder folder;
+  TrainingArguments args = ten_steps(folder.path);
+  args.async_save = false;
+  std::string log;
+  Trainer trainer(new_model(), args,
+                  {.train_dataset = TrainerDataset(rows(20)),
+                   .log_sink = [&](std::string_view line) { log += line; }});
+  // The saves of the steps 2, 4 and 8 fail for one reason, and that of step 10 for another.
+  int saves = 0;
+  trainer.accelerator().register_save_state_pre_hook([&](const fs::path&) {
+    ++saves;
+    if (saves == 3) return;
+    throw IoError("io.write", {.what = saves == 5 ? "the second reason" : "the first reason"});
+  });
+  CHECK(trainer.train().global_step == 10);
+  const auto count = [&](const std::string& text) {
+    std::size_t found = 0;
+    for (std::size_t at = log.find(text); at != log.npos; at = log.find(text, at + 1)) ++found;
+    return found;
+  };
+  CHECK_MESSAGE(count("the checkpoint of step 2 was not saved: the first reason") == 1, log);
+  CHECK(count("the checkpoint of step 8 was not saved: the first reason") == 1);
+  CHECK(count("the checkpoint of step 10 was not saved: the second reason") == 1);
+  CHECK(count("the first reason") == 2);
+  const std::string folder_of_4 = (folder.path / "checkpoint-4").string();
+  CHECK(count(folder_of_4 + " was not saved either, for the same reason") == 1);
+  CHECK(names_of_folders(checkpoints(folder.path)) == FolderNames{"checkpoint-6"});
+}
+
 TEST_CASE("Trainer: a best checkpoint that cannot be looked up does not end the run") {
   // Replaces the checkpoint of step 2, the best one, by a link to itself.
   struct Replacer : TrainerCallback {
