@@ -26,7 +26,11 @@ constexpr double kGraceAfterFailure = 1;  // seconds; ranks that wait for a dead
 }  // namespace
 
 Attempt::Attempt(const LaunchConfiguration& run, const Round& round, const AttemptContext& context)
-    : options_(run.options), round_(round), context_(context), cleanup_(context.processes) {
+    : options_(run.options),
+      round_(round),
+      context_(context),
+      suspension_(context.signals),
+      cleanup_(context.processes) {
   replace_cleanup_process_if_ended();  // the process may have been killed between two attempts
   const auto commands = rank_commands(run, round, context.processes.job);
   stop_is_reported_.resize(commands.size());
@@ -208,7 +212,19 @@ void Attempt::report_stop(std::size_t local_rank) {
           " and continues when it receives SIGCONT"));
 }
 
+// The ranks are in process groups of their own, which a terminal's SIGTSTP does not reach. SIGSTOP
+// also stops a rank that handles SIGTSTP, or ignores it because it is in a session of its own. A
+// limit does not include the time in which nothing could run.
+void Attempt::suspend() {
+  const auto began = Clock::now();
+  send(SIGSTOP);
+  context_.signals.suspend();
+  send(SIGCONT);
+  if (deadline_) *deadline_ += Clock::now() - began;
+}
+
 void Attempt::forward_signal(int signal) {
+  if (signal == SIGTSTP) return suspend();
   if (!is_termination_signal(signal)) {
     // The ranks have received this signal with the stop request. A restart would undo the stop.
     if (signal == stop_signal_) return end_job_with(signal);

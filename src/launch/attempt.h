@@ -55,6 +55,7 @@ class Attempt {
   void handle_failure(std::size_t local_rank);
   void handle_stop_request(const StopRequest& request);
   void report_stop(std::size_t local_rank);
+  void suspend();
   void forward_signal(int signal);
   bool was_forwarded(int signal) const;
   void end_job_with(int signal);
@@ -69,6 +70,7 @@ class Attempt {
   const LaunchOptions& options_;
   const Round& round_;
   const AttemptContext context_;
+  const Signals::SuspensionScope suspension_;  // declared before the ranks, which it covers
   JobCleanup cleanup_;  // declared before the ranks, so that it runs after their destruction
   ExitOrder exit_order_;
   std::vector<RankOutput> outputs_;

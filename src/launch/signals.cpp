@@ -11,6 +11,13 @@ bool is_ignored(int number) {
   return sigaction(number, nullptr, &action) == 0 && action.sa_handler == SIG_IGN;
 }
 
+sigset_t set_of(int number) {
+  sigset_t one;
+  sigemptyset(&one);
+  sigaddset(&one, number);
+  return one;
+}
+
 void set(int number, void (*handler)(int), struct sigaction* before) {
   struct sigaction action {};
   action.sa_handler = handler;
@@ -23,15 +30,14 @@ Signals::Signals() {
   set(SIGCHLD, SIG_DFL, &child_before_);
   set(SIGPIPE, SIG_IGN, &pipe_before_);
   set(SIGXFSZ, SIG_IGN, &size_before_);
-  sigset_t taken;
-  sigemptyset(&taken);
-  sigaddset(&taken, SIGCHLD);
+  sigemptyset(&taken_);
+  sigaddset(&taken_, SIGCHLD);
   // A blocked signal is queued even if it is ignored, so ignored signals are not blocked.
   for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2}) {
-    if (!is_ignored(number)) sigaddset(&taken, number);
+    if (!is_ignored(number)) sigaddset(&taken_, number);
   }
-  sigprocmask(SIG_BLOCK, &taken, &mask_before_);
-  file_ = signalfd(-1, &taken, SFD_NONBLOCK | SFD_CLOEXEC);
+  sigprocmask(SIG_BLOCK, &taken_, &mask_before_);
+  file_ = signalfd(-1, &taken_, SFD_NONBLOCK | SFD_CLOEXEC);
 }
 
 Signals::~Signals() {
@@ -49,6 +55,32 @@ std::optional<int> Signals::next() {
   signalfd_siginfo info{};
   if (read(file_, &info, sizeof info) != sizeof info) return std::nullopt;
   return static_cast<int>(info.ssi_signo);
+}
+
+void Signals::suspend() const {
+  const sigset_t stop = set_of(SIGTSTP);
+  struct sigaction before {};
+  set(SIGTSTP, SIG_DFL, &before);
+  raise(SIGTSTP);                            // it is blocked
+  sigprocmask(SIG_UNBLOCK, &stop, nullptr);  // the process stops here
+  sigprocmask(SIG_BLOCK, &stop, nullptr);
+  sigaction(SIGTSTP, &before, nullptr);
+}
+
+Signals::SuspensionScope::SuspensionScope(Signals& signals)
+    : signals_(signals), takes_(!is_ignored(SIGTSTP)) {
+  if (!takes_) return;
+  sigset_t all = signals_.taken_;
+  sigaddset(&all, SIGTSTP);
+  sigprocmask(SIG_BLOCK, &all, nullptr);
+  signalfd(signals_.file_, &all, 0);  // changes the signals of the file
+}
+
+Signals::SuspensionScope::~SuspensionScope() {
+  if (!takes_) return;
+  signalfd(signals_.file_, &signals_.taken_, 0);
+  const sigset_t stop = set_of(SIGTSTP);
+  sigprocmask(SIG_UNBLOCK, &stop, nullptr);
 }
 
 void Signals::restore_in_rank() const {

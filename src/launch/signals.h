@@ -20,6 +20,20 @@ namespace hasten {
 
 class Signals {
  public:
+  // While it exists, next() returns SIGTSTP (Ctrl-Z) instead of letting it stop this process alone,
+  // unless the signal was ignored when the launcher was started.
+  class [[nodiscard]] SuspensionScope {
+   public:
+    explicit SuspensionScope(Signals& signals);
+    SuspensionScope(const SuspensionScope&) = delete;
+    SuspensionScope& operator=(const SuspensionScope&) = delete;
+    ~SuspensionScope();
+
+   private:
+    Signals& signals_;
+    bool takes_ = false;
+  };
+
   Signals();
   Signals(const Signals&) = delete;
   Signals& operator=(const Signals&) = delete;
@@ -28,11 +42,16 @@ class Signals {
   int descriptor() const { return file_; }
   // Returns the next signal that has come, if there is one.
   std::optional<int> next();
+  // Stops this process as SIGTSTP does by default, inside a SuspensionScope, and returns when it
+  // continues. Returns at once if the system ignores SIGTSTP, because no shell could continue this
+  // process (its process group is orphaned).
+  void suspend() const;
   // For use between fork and exec of a rank: unblocks all signals, restores SIGPIPE and SIGXFSZ.
   void restore_in_rank() const;
 
  private:
   int file_ = -1;
+  sigset_t taken_{};
   sigset_t mask_before_{};
   struct sigaction child_before_ {
   }, pipe_before_{}, size_before_{};

@@ -420,6 +420,47 @@ def terminal_and_stops():
     check(code_within(run, 20) == 143, "a stopped rank receives the signal to end")
 
 
+def suspension():
+    """Ctrl-Z stops the ranks and the launcher, and SIGCONT to the launcher continues them."""
+    def start(name, **popen_options):
+        pids = FOLDER / name
+        pids.mkdir()
+        script = program(f"echo $$ >{pids}/new_$RANK; mv {pids}/new_$RANK {pids}/rank_$RANK\nwhile [ ! -e {pids}/end ]; do sleep 0.05; done\n")
+        run = launch("-n", "2", script, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, **popen_options)
+        check(until(lambda: len(list(pids.glob("rank_*"))) == 2, 10), f"{name}: two ranks run")
+        return run, [int((pids / f"rank_{rank}").read_text()) for rank in range(2)], pids / "end"
+
+    def all_run(processes):
+        return all(state(process) in ("R", "S", "D") for process in processes)
+
+    # A process group of its own, whose parent belongs to the same session, as a shell makes it.
+    run, ranks, end = start("suspended", preexec_fn=os.setpgrp)
+    for _ in range(2):
+        run.send_signal(signal.SIGTSTP)
+        check(until(lambda: all(state(process) == "T" for process in [run.pid, *ranks]), 10), "Ctrl-Z stops the launcher and its ranks")
+        run.send_signal(signal.SIGCONT)
+        check(until(lambda: all_run([run.pid, *ranks]), 10), "SIGCONT continues the launcher and its ranks")
+    end.touch()
+    text = run.communicate(timeout=20)[1]
+    check(run.returncode == 0 and "stopped" not in text, "the job ends as usual, and the launcher reports no stopped rank", text)
+
+    # No shell could continue the leader of a session, so the system does not stop it.
+    run, ranks, end = start("not suspended", start_new_session=True)
+    run.send_signal(signal.SIGTSTP)
+    time.sleep(0.5)
+    check(all_run([run.pid, *ranks]), "Ctrl-Z has no effect if nobody could continue the launcher")
+    end.touch()
+    check(code_within(run, 20) == 0, "the job of a launcher that was not stopped ends as usual")
+
+    # A signal that was ignored at the start stays ignored.
+    run, ranks, end = start("ignored", preexec_fn=lambda: (os.setpgrp(), signal.signal(signal.SIGTSTP, signal.SIG_IGN)))
+    run.send_signal(signal.SIGTSTP)
+    time.sleep(0.5)
+    check(all_run([run.pid, *ranks]), "Ctrl-Z has no effect if it was ignored at the start")
+    end.touch()
+    check(code_within(run, 20) == 0, "the job of a launcher that ignores Ctrl-Z ends as usual")
+
+
 def logs():
     """Logs are complete at any time, and logs of an earlier job are kept."""
     folder = FOLDER / "logs"
@@ -490,7 +531,7 @@ def speed():
 
 for case in (output_not_read, output_read_late, reader_closes, endless_writer, inherited_signal_settings, no_process_remains,
              cleanup_process_refused, cleanup_process_killed_or_stopped, few_threads, failing_poll, failing_logs, in_namespaces, terminal_and_stops,
-             logs, first_of_three, speed):
+             suspension, logs, first_of_three, speed):
     if (not options.only or options.only in case.__name__) and (not options.without or options.without not in case.__name__):
         began = time.monotonic()
         case()
