@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/file_calls.h"
+#include "base/unfinished_files.h"
 #include "child.h"
 #include "commands/diff_options.h"
 #include "core_commands.h"
@@ -51,7 +52,9 @@ void check_run(const fs::path& run, std::int64_t from) {
                                             .hint = "train with --hash_chain_steps 100"});
   }
   const fs::path checkpoint = run / str(kCheckpointPrefix, from);
-  if (from == 0 || fs::is_directory(checkpoint)) return;
+  if (from == 0) return;
+  restore_replaced_folder(checkpoint);
+  if (fs::is_directory(checkpoint)) return;
   throw ConfigError("checkpoint.no-step", {.what = str("--from ", from),
                                            .got = "no folder " + checkpoint.string(),
                                            .expected = "the step of a checkpoint, or 0"});

@@ -5,6 +5,7 @@
 #include <iostream>
 
 #include "attach/attach.h"
+#include "base/unfinished_files.h"
 #include "device/device.h"
 #include "hasten/anatomy/dry_run.h"
 #include "hasten/base/error.h"
@@ -74,6 +75,9 @@ Accelerator::Accelerator(AcceleratorOptions options) {
   state_ = make_accelerator_state(options, DryRun::active());
   state_->saved.trackers = trackers_;
   project_ = options.project_config;
+  // Programs ask whether their saved state exists before they call load_state().
+  if (!project_.project_dir.empty())
+    restore_replaced_folders(project_.project_dir, [](const std::string&) { return true; });
   const std::shared_ptr<StepObservers> observers(state_, &state_->observers);
   notify_accelerator_listener(*observers);
   if (hasten_on_accelerator_constructed != nullptr) hasten_on_accelerator_constructed(observers);

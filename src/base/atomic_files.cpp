@@ -70,7 +70,8 @@ bool is_staged_here(const fs::path& path) {
 
 // Swaps the two folders in one step; `staged` then names the old one. If the file system cannot
 // swap, the old folder is moved aside first. If the process crashes between the two renames, the
-// old folder stays there, complete, and remove_abandoned restores it.
+// old folder stays there, complete, and restore_replaced_folders restores it. A process on another
+// machine may do so even while this one is alive, and then both renames are repeated.
 void replace_directory(const fs::path& staged, const fs::path& target) {
   if (::renameat2(AT_FDCWD, staged.c_str(), AT_FDCWD, target.c_str(), RENAME_EXCHANGE) == 0) return;
   if (errno != EINVAL && errno != ENOSYS && errno != ENOTSUP) {
@@ -78,12 +79,16 @@ void replace_directory(const fs::path& staged, const fs::path& target) {
   }
   const fs::path set_aside =
       parent_folder(target) / str('.', target.filename().string(), kReplaced, writer_tag());
-  remove_all_quietly(set_aside);
-  if (::rename(target.c_str(), set_aside.c_str()) != 0) {
-    throw_file_error("io.rename", "cannot move aside", target, errno);
-  }
-  if (::rename(staged.c_str(), target.c_str()) != 0) {
+  constexpr int kMaxTries = 10;
+  for (int tries = 1;; ++tries) {
+    remove_all_quietly(set_aside);
+    if (::rename(target.c_str(), set_aside.c_str()) != 0) {
+      throw_file_error("io.rename", "cannot move aside", target, errno);
+    }
+    if (::rename(staged.c_str(), target.c_str()) == 0) break;
     const int error = errno;
+    const bool was_restored = error == ENOTEMPTY || error == EEXIST;
+    if (was_restored && tries < kMaxTries) continue;
     ::rename(set_aside.c_str(), target.c_str());
     throw_file_error("io.rename", "cannot replace", target, error);
   }
@@ -173,8 +178,7 @@ void write_file_atomically(const fs::path& path, std::string_view bytes) {
   file.commit();
 }
 
-StagedDirectory::StagedDirectory(fs::path target) : target_(std::move(target)) {
-  if (!target_.has_filename()) target_ = target_.parent_path();  // The path ends in a slash.
+StagedDirectory::StagedDirectory(fs::path target) : target_(without_last_slash(target)) {
   staged_ = parent_folder(target_) / str('.', target_.filename().string(), kPartial, writer_tag());
   if (!StagedPaths::add(staged_, this)) {
     throw IoError("io.staged", {.what = target_.string(),

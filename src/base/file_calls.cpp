@@ -80,6 +80,10 @@ fs::path parent_folder(const fs::path& path) {
   return parent.empty() ? fs::path(".") : parent;
 }
 
+fs::path without_last_slash(const fs::path& folder) {
+  return folder.has_filename() ? folder : folder.parent_path();
+}
+
 void remove_all_quietly(const fs::path& path) noexcept {
   std::error_code ignored;
   fs::remove_all(path, ignored);

@@ -35,6 +35,8 @@ HASTEN_INTERNAL_API int open_file(const std::filesystem::path& path, int flags, 
 HASTEN_INTERNAL_API bool path_exists(const std::filesystem::path& path);
 // Returns the folder that contains the path, or "." if the path is only a name.
 HASTEN_INTERNAL_API std::filesystem::path parent_folder(const std::filesystem::path& path);
+// Returns the path of a folder without the slash at its end.
+HASTEN_INTERNAL_API std::filesystem::path without_last_slash(const std::filesystem::path& folder);
 void remove_all_quietly(const std::filesystem::path& path) noexcept;
 
 }  // namespace hasten

@@ -9,6 +9,7 @@
 #include <optional>
 #include <string_view>
 #include <system_error>
+#include <utility>
 #include <vector>
 
 #include "base/file_calls.h"
@@ -131,6 +132,37 @@ bool is_abandoned(const UnfinishedPath& partial, const fs::path& path) {
   return fs::file_time_type::clock::now() - last_change(path) > std::chrono::hours(1);
 }
 
+using UnfinishedEntry = std::pair<fs::path, UnfinishedPath>;
+
+// Returns the unfinished entries of the folder with these final names. Old folders that were moved
+// aside come first, because the new folder is what shows that a replacement was interrupted.
+std::vector<UnfinishedEntry> unfinished_entries(
+    const fs::path& folder, const std::function<bool(const std::string& target)>& is_target) {
+  std::vector<UnfinishedEntry> entries;
+  std::error_code error;
+  for (auto it = fs::directory_iterator(folder, error); !error && it != fs::end(it);
+       it.increment(error)) {
+    auto unfinished = parse_unfinished(it->path());
+    if (unfinished && is_target(unfinished->target))
+      entries.emplace_back(it->path(), *std::move(unfinished));
+  }
+  std::stable_partition(entries.begin(), entries.end(),
+                        [](const UnfinishedEntry& entry) { return entry.second.replaced; });
+  return entries;
+}
+
+// True if no visible process is at work and the new folder, which was to get the name, is still
+// there. Without the new folder the replacement was complete, and somebody has deleted or renamed
+// the result since: the old folder must not appear again.
+bool was_interrupted(const UnfinishedPath& replaced, const fs::path& path) {
+  const TaggedProcess process = process_of(replaced.writer);
+  if (process.is_visible && !process.has_ended) return false;
+  std::string staged = path.filename().string();
+  staged.replace(staged.rfind(kReplaced), std::string_view(kReplaced).size(), kPartial);
+  std::error_code unknown;
+  return fs::exists(path.parent_path() / staged, unknown);
+}
+
 }  // namespace
 
 std::string writer_tag() {
@@ -150,18 +182,31 @@ bool is_abandoned(const fs::path& path) {
   return partial && is_abandoned(*partial, path);
 }
 
+void restore_replaced_folders(const fs::path& folder,
+                              const std::function<bool(const std::string& target)>& is_target) {
+  for (const auto& [path, unfinished] : unfinished_entries(folder, is_target)) {
+    if (!unfinished.replaced || !was_interrupted(unfinished, path)) continue;
+    std::error_code error;  // the name is in use, or another process was faster
+    fs::rename(path, folder / unfinished.target, error);
+  }
+}
+
+void restore_replaced_folder(const fs::path& target) {
+  const fs::path path = without_last_slash(target);
+  std::error_code error;
+  if (fs::exists(fs::symlink_status(path, error))) return;
+  restore_replaced_folders(parent_folder(path),
+                           [&](const std::string& name) { return name == path.filename(); });
+}
+
 void remove_abandoned(const fs::path& folder,
                       const std::function<bool(const std::string& target)>& is_target) {
-  std::error_code error;
-  std::vector<fs::path> entries;
-  for (auto it = fs::directory_iterator(folder, error); !error && it != fs::end(it);
-       it.increment(error))
-    entries.push_back(it->path());
-  for (const fs::path& path : entries) {
-    const auto partial = parse_unfinished(path);
-    if (!partial || !is_target(partial->target) || !is_abandoned(*partial, path)) continue;
-    const fs::path target = folder / partial->target;
-    if (partial->replaced && !fs::exists(target, error)) {
+  restore_replaced_folders(folder, is_target);
+  for (const auto& [path, unfinished] : unfinished_entries(folder, is_target)) {
+    if (!is_abandoned(unfinished, path)) continue;
+    const fs::path target = folder / unfinished.target;
+    std::error_code error;
+    if (unfinished.replaced && !fs::exists(target, error)) {
       fs::rename(path, target, error);
     } else {
       remove_all_quietly(path);

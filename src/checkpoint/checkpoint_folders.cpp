@@ -6,6 +6,7 @@
 
 #include "base/file_calls.h"
 #include "base/parse_number.h"
+#include "base/unfinished_files.h"
 #include "checkpoint/damaged_checkpoint.h"
 #include "formats/model_files.h"
 #include "hasten/base/error.h"
@@ -108,8 +109,9 @@ void check_replaceable(const fs::path& target) {
 
 // Deletes the unfinished saves that killed processes left next to the target, and returns the
 // target.
-fs::path prepare_target(fs::path target, const std::string& prefix) {
-  if (!target.has_filename()) target = target.parent_path();  // it ends in a slash
+fs::path prepare_target(const fs::path& given, const std::string& prefix) {
+  fs::path target = without_last_slash(given);
+  restore_replaced_folder(target);
   check_replaceable(target);
   remove_unfinished_saves(parent_folder(target), prefix);
   remove_unfinished_saves_of(target);
@@ -143,6 +145,9 @@ std::int64_t step_of_checkpoint(const fs::path& folder, const std::string& prefi
 }
 
 std::vector<fs::path> checkpoints(const fs::path& output_dir, const std::string& prefix) {
+  restore_replaced_folders(output_dir, [&](const std::string& target) {
+    return step_of_checkpoint(target, prefix) >= 0;
+  });
   return folders_by_step(output_dir,
                          [&](const fs::path& each) { return step_of_checkpoint(each, prefix); });
 }
@@ -248,7 +253,8 @@ void remove_unfinished_saves(const fs::path& output_dir, const std::string& pref
   });
 }
 
-void remove_unfinished_saves_of(const fs::path& target) {
+void remove_unfinished_saves_of(const fs::path& given) {
+  const fs::path target = without_last_slash(given);
   remove_abandoned(parent_folder(target),
                    [&](const std::string& name) { return name == target.filename(); });
 }

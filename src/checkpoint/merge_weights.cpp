@@ -7,6 +7,7 @@
 #include <set>
 #include <string_view>
 
+#include "base/unfinished_files.h"
 #include "checkpoint/tensor_records.h"
 #include "formats/module_tensors.h"
 #include "formats/safetensors_header.h"
@@ -115,6 +116,7 @@ TensorDict merge_all_slices(const fs::path& folder, const RecordsByFile& records
 }
 
 TensorDict weights_to_merge(const fs::path& folder) {
+  restore_replaced_folder(folder);
   std::error_code ignored;
   if (!fs::exists(folder / kManifestFile, ignored)) return load_weights(folder);
   verify_checkpoint(folder);

@@ -42,8 +42,7 @@ fs::path checkpoints_of(const ProjectConfiguration& project, const char* call) {
 // Returns the folder in which a save creates the folder of its checkpoint.
 fs::path parent_of_save(const ProjectConfiguration& project, const fs::path& folder) {
   if (folder.empty()) return checkpoints_of(project, "save_state()");
-  const fs::path target = fs::absolute(folder);
-  return (target.has_filename() ? target : target.parent_path()).parent_path();
+  return without_last_slash(fs::absolute(folder)).parent_path();
 }
 
 // Locks the project's folder for as long as the Accelerator exists. A program that only loads does

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/file_calls.h"
+#include "base/unfinished_files.h"
 #include "checkpoint/machine_checkpoints.h"
 #include "checkpoint/thread_count.h"
 #include "hasten/base/error.h"
@@ -90,6 +91,7 @@ fs::path Trainer::Impl::Resume::folder() const {
   return broadcast_from_main(trainer_.group(), [&]() -> std::string {
     if (args.resume_from_checkpoint == "true")
       return recover_last_checkpoint(args.output_dir, report).string();
+    restore_replaced_folder(args.resume_from_checkpoint);
     check_is_resumable(args.resume_from_checkpoint);
     verify_checkpoint(args.resume_from_checkpoint);
     return args.resume_from_checkpoint;
@@ -242,7 +244,9 @@ void Trainer::Impl::Resume::find_best_checkpoint(TrainerState& state,
                                                  const fs::path& resumed) const {
   const fs::path best = state.best_model_checkpoint;
   std::error_code unknown;
-  if (best.empty() || fs::is_directory(best, unknown)) return;
+  if (best.empty()) return;
+  restore_replaced_folder(best);
+  if (fs::is_directory(best, unknown)) return;
   const fs::path sibling = resumed.parent_path() / best.filename();
   const bool moved = fs::is_directory(sibling, unknown);
   state.best_model_checkpoint = moved ? sibling.string() : "";

@@ -457,6 +457,14 @@ Run trainer_with(bool asynchronous) {
   };
 }
 
+// Starts the run on a file system that cannot swap two folders, each time on another machine.
+Run on_file_server(const Run& run) {
+  return [run](const fs::path& folder, const Journal& journal) {
+    act_on_file_server(str("machine-", ::getpid()));
+    run(folder, journal);
+  };
+}
+
 int own_rank() { return std::stoi(std::getenv("RANK")); }
 
 Run run_in_ranks(int ranks, const SaveOptions& saves) {
@@ -495,6 +503,8 @@ int check_all_errors(long stride) {
   check_errors("save_state that replaces a folder", loop_with({.replaces = true}), stride);
   check_errors("asynchronous save_state that replaces a folder",
                loop_with({.replaces = true, .asynchronous = true}), stride);
+  check_errors("save_state that replaces a folder without a swap",
+               on_file_server(loop_with({.replaces = true})), stride);
   check_errors("the Trainer", trainer_with(false), stride);
   check_errors("the Trainer, asynchronous", trainer_with(true), stride);
   return failures == 0 ? 0 : 1;
@@ -513,6 +523,8 @@ int main(int argc, char** argv) {
             loop_with({.asynchronous = true, .in_window = true}), stride);
   check_run("asynchronous save_state that replaces a folder",
             loop_with({.replaces = true, .asynchronous = true}), stride);
+  check_run("save_state that replaces a folder without a swap",
+            on_file_server(loop_with({.replaces = true})), stride);
   check_run("the Trainer", trainer_with(false), stride);
   check_run("the Trainer, asynchronous", trainer_with(true), stride);
   const SaveOptions plain, asynchronous = {.asynchronous = true}, replaces = {.replaces = true},
@@ -535,6 +547,10 @@ int main(int argc, char** argv) {
   check_second_run("the second run of save_state", loop_with(plain), stride_of_ranks);
   check_second_run("the second run of save_state that replaces a folder", loop_with(replaces),
                    stride_of_ranks);
+  check_run("asynchronous save_state that replaces a folder without a swap",
+            on_file_server(loop_with({.replaces = true, .asynchronous = true})), stride_of_ranks);
+  check_second_run("the second run of save_state that replaces a folder without a swap",
+                   on_file_server(loop_with(replaces)), stride_of_ranks);
   check_second_run("the second run of an asynchronous save_state", loop_with(asynchronous),
                    stride_of_ranks);
   check_second_run("the second run of the Trainer", trainer_with(false), stride_of_ranks);

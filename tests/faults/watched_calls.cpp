@@ -12,6 +12,7 @@
 #include <csignal>
 #include <cstdarg>
 #include <cstdio>
+#include <cstring>
 #include <string>
 #include <string_view>
 
@@ -25,6 +26,7 @@ struct Watch {
   Fault fault = Fault::kill;
   std::string report;
   std::atomic<long> calls{0};
+  std::string host_name;  // of act_on_file_server(); otherwise empty
 };
 // Without constinit, it could be initialized after the constructor function of a preloaded library
 // has filled it, and would then be empty.
@@ -148,7 +150,16 @@ int renameat2(int at, const char* from, int to_at, const char* to, unsigned flag
   static const auto real =
       real_call<int (*)(int, const char*, int, const char*, unsigned)>("renameat2");
   if (is_watched(to) && must_fail(false)) return -1;
+  if (flags != 0 && !watch.host_name.empty()) return errno = EINVAL, -1;
   return real(at, from, to_at, to, flags);
+}
+
+int gethostname(char* name, size_t size) noexcept {
+  static const auto real = real_call<int (*)(char*, size_t)>("gethostname");
+  if (watch.host_name.empty()) return real(name, size);
+  if (size <= watch.host_name.size()) return errno = ENAMETOOLONG, -1;
+  std::strcpy(name, watch.host_name.c_str());
+  return 0;
 }
 
 int mkdir(const char* path, mode_t mode) noexcept {
@@ -186,5 +197,7 @@ void watch_calls(const std::string& folder, long fault_at, Fault fault, const st
   watch.report = report;
   watch.folder = folder;
 }
+
+void act_on_file_server(const std::string& host_name) { watch.host_name = host_name; }
 
 long watched_calls() { return watch.calls; }

@@ -29,5 +29,9 @@ enum class Fault {
 // Creates the file `report` when the process arrives at the call, unless its name is empty.
 void watch_calls(const std::string& folder, long fault_at = kNever, Fault fault = Fault::kill,
                  const std::string& report = "");
+// From now on this process and its forks cannot swap two folders, as on NFS: renameat2() fails with
+// EINVAL. They believe that their machine has this name, so they cannot tell whether a process that
+// began under another name has ended.
+void act_on_file_server(const std::string& host_name);
 // Returns the number of watched calls since watch_calls().
 long watched_calls();

@@ -80,11 +80,13 @@ class HASTEN_API CheckpointSave {
   StagedDirectory staged_;
 };
 
-// The folders `checkpoint-N`, by ascending step. Throws IoError "io.open" if they cannot be listed.
+// The folders `checkpoint-N`, by ascending step. If a process was killed while it replaced one of
+// them, on a file system that cannot swap two folders, the old one gets its name back first. Throws
+// IoError "io.open" if they cannot be listed.
 HASTEN_API std::vector<std::filesystem::path> checkpoints(
     const std::filesystem::path& output_dir, const std::string& prefix = kCheckpointPrefix);
 // The checkpoint with the highest step that is complete and verified (verify_checkpoint); an empty
-// path if there is none. Changes nothing.
+// path if there is none. Changes nothing else than checkpoints() does.
 HASTEN_API std::filesystem::path last_checkpoint(const std::filesystem::path& output_dir,
                                                  const std::string& prefix = kCheckpointPrefix);
 // Does the same for a run that resumes. Before it finds that checkpoint, it renames each damaged

@@ -17,6 +17,7 @@
 #include "hasten/checkpoint/manifest.h"
 #include "unit/code_of.h"
 #include "unit/data/error_of.h"
+#include "unit/interrupted_replacement.h"
 
 namespace checkpoint_checkpoint_folders_test {
 
@@ -224,6 +225,51 @@ TEST_CASE("checkpoints: damaged ones are renamed and reported, and the one befor
   recover_last_checkpoint(folder, report);
   CHECK(fs::exists(folder / "checkpoint-40.damaged.2"));
   CHECK(reports.size() == 3);
+}
+
+TEST_CASE("checkpoints: one whose replacement was interrupted is found at once on any machine") {
+  const Checkpoints run({10, 20});
+  const fs::path& folder = run.folder.path();
+  const fs::path newest = folder / "checkpoint-20";
+  interrupt_replacement(newest);
+  CHECK(names_in_order(checkpoints(folder)) == FolderNames{"checkpoint-10", "checkpoint-20"});
+  interrupt_replacement(newest);
+  CHECK(last_checkpoint(folder) == newest);
+  interrupt_replacement(newest);
+  CHECK(recover_last_checkpoint(folder, [](const std::string&) {}) == newest);
+  interrupt_replacement(newest);
+  remove_unfinished_saves_of(newest / "");
+  CHECK(fs::exists(newest));
+  interrupt_replacement(newest);
+  const CheckpointSave next(newest);
+  CHECK(fs::exists(newest));
+}
+
+TEST_CASE("checkpoints: an old one does not appear again after its replacement was complete") {
+  const Checkpoints run({10, 20});
+  const fs::path& folder = run.folder.path();
+  // The process was killed after it had given the new folder its name; then somebody deleted that.
+  fs::rename(folder / "checkpoint-20", folder / str(".checkpoint-20", kReplaced, kElsewhere));
+  CHECK(names_in_order(checkpoints(folder)) == FolderNames{"checkpoint-10"});
+}
+
+TEST_CASE("checkpoints: the one that a living process replaces is left to it") {
+  const Checkpoints run({10, 20});
+  const fs::path& folder = run.folder.path();
+  interrupt_replacement(folder / "checkpoint-20", writer_tag());
+  CHECK(names_in_order(checkpoints(folder)) == FolderNames{"checkpoint-10"});
+}
+
+TEST_CASE("checkpoints: a damaged one whose replacement was interrupted is reported") {
+  const Checkpoints run({20});
+  const fs::path newest = run.folder.path() / "checkpoint-20";
+  write_file_atomically(newest / "trainer_state.json", "changed");
+  interrupt_replacement(newest);
+  std::vector<std::string> reports;
+  const auto report = [&](const std::string& text) { reports.push_back(text); };
+  CHECK(recover_last_checkpoint(run.folder.path(), report).empty());
+  CHECK(reports.size() == 1);
+  CHECK(damaged_checkpoints(run.folder.path()).size() == 1);
 }
 
 // While an object of this class exists, the process cannot open any file.

@@ -20,6 +20,7 @@
 #include "hasten/optim/metric_scheduler.h"
 #include "hasten/process/notebook_launcher.h"
 #include "unit/code_of.h"
+#include "unit/interrupted_replacement.h"
 #include "unit/prepare/multiprocess_checks.h"
 #include "unit/prepare/save_state_loop.h"
 
@@ -137,6 +138,21 @@ TEST_CASE("load_state: another number of threads is reported") {
   write_manifest(state);
   CHECK(log_of_load() == "");
   at::set_num_threads(threads);
+}
+
+TEST_CASE("load_state: a folder whose replacement was interrupted on another machine is found") {
+  const TemporaryDirectory project;
+  const fs::path state = project.path() / "state";
+  Net net;
+  Accelerator accelerator({.cpu = true});
+  const auto model = accelerator.prepare(net);
+  accelerator.save_state(state);
+  interrupt_replacement(state);
+  CHECK(accelerator.load_state(state / ""));
+  interrupt_replacement(state);
+  // Programs that name their folders ask whether there is one.
+  const Accelerator next({.cpu = true, .project_config = {.project_dir = project.path()}});
+  CHECK(fs::exists(state));
 }
 
 TEST_CASE("load_state: only damaged checkpoints are an error, never a new start") {

@@ -16,6 +16,7 @@
 #include "hasten/checkpoint/manifest.h"
 #include "hasten/trainer/trainer.h"
 #include "unit/code_of.h"
+#include "unit/interrupted_replacement.h"
 #include "unit/trainer/resumed_runs.h"
 #include "unit/trainer/tiny.h"
 
@@ -40,6 +41,14 @@ TEST_CASE("resume: going back to an earlier checkpoint keeps the newly saved one
   args.resume_from_checkpoint = "true";
   args.max_steps = 11;
   CHECK(contains(run(args).log, "checkpoint-9 at step 9"));
+}
+
+TEST_CASE("resume: a named checkpoint whose replacement was interrupted is found") {
+  const Folder folder;
+  const TrainingArguments args = ten_steps(folder.path);
+  run(args);
+  interrupt_replacement(folder.path / "checkpoint-4");
+  CHECK(contains(run(resumed_at(args, 4)).log, "checkpoint-4 at step 4"));
 }
 
 TEST_CASE("resume: without a limit, abandoned checkpoints stay under another name") {
