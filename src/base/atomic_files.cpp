@@ -16,6 +16,7 @@
 #include "base/file_calls.h"
 #include "base/sync_tree.h"
 #include "base/unfinished_files.h"
+#include "base/written_files.h"
 #include "hasten/base/error.h"
 #include "hasten/base/files.h"
 #include "hasten/base/text.h"
@@ -34,11 +35,13 @@ class StagedPaths {
     const std::lock_guard lock(own().mutex_);
     return own().writers_.emplace(key_of(path), writer).second;
   }
-  // Does nothing if the path has another writer.
+  // Also forgets the checksums of the writer's files. Does nothing if the path has another writer.
   static void remove(const fs::path& path, const StagedDirectory* writer) {
     const std::lock_guard lock(own().mutex_);
     const auto found = own().writers_.find(key_of(path));
-    if (found != own().writers_.end() && found->second == writer) own().writers_.erase(found);
+    if (found == own().writers_.end() || found->second != writer) return;
+    own().writers_.erase(found);
+    forget_written_files(path);
   }
 
  private:
@@ -47,11 +50,7 @@ class StagedPaths {
     static auto* const all = new StagedPaths;
     return *all;
   }
-  static std::string key_of(const fs::path& path) {
-    std::error_code unknown;  // the working folder has been deleted
-    const fs::path absolute = fs::absolute(path, unknown);
-    return (unknown ? path : absolute).lexically_normal().string();
-  }
+  static std::string key_of(const fs::path& path) { return normal_path(path).string(); }
 
   std::mutex mutex_;
   std::map<std::string, const StagedDirectory*> writers_;
@@ -173,7 +172,7 @@ void AtomicFile::commit() {
 }
 
 void write_file_atomically(const fs::path& path, std::string_view bytes) {
-  AtomicFile file(path);
+  RecordedFile file(path);
   file.write(bytes);
   file.commit();
 }

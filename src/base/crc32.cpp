@@ -34,8 +34,9 @@ constexpr ChecksumTables make_checksum_tables(std::uint32_t polynomial) {
 constexpr ChecksumTables kTables = make_checksum_tables(0xEDB88320u);
 constexpr ChecksumTables kCastagnoliTables = make_checksum_tables(0x82F63B78u);
 
-std::uint32_t checksum(const ChecksumTables& t, std::string_view bytes) noexcept {
-  std::uint32_t sum = ~0u;
+std::uint32_t checksum(const ChecksumTables& t, std::string_view bytes,
+                       std::uint32_t before) noexcept {
+  std::uint32_t sum = ~before;
   std::size_t at = 0;
   for (; at + 8 <= bytes.size(); at += 8) {
     std::uint32_t low = 0, high = 0;
@@ -53,8 +54,8 @@ std::uint32_t checksum(const ChecksumTables& t, std::string_view bytes) noexcept
 #if defined(__x86_64__)
 // SSE 4.2 has an instruction for this polynomial.
 __attribute__((target("sse4.2"))) std::uint32_t crc32c_by_instruction(
-    std::string_view bytes) noexcept {
-  std::uint64_t sum = ~0u;
+    std::string_view bytes, std::uint32_t before) noexcept {
+  std::uint64_t sum = ~before;
   std::size_t at = 0;
   for (; at + 8 <= bytes.size(); at += 8) {
     std::uint64_t eight = 0;
@@ -69,17 +70,17 @@ __attribute__((target("sse4.2"))) std::uint32_t crc32c_by_instruction(
 
 }  // namespace
 
-std::uint32_t crc32(std::string_view bytes) noexcept { return checksum(kTables, bytes); }
+std::uint32_t crc32(std::string_view bytes) noexcept { return checksum(kTables, bytes, 0); }
 
-std::uint32_t crc32c_by_tables(std::string_view bytes) noexcept {
-  return checksum(kCastagnoliTables, bytes);
+std::uint32_t crc32c_by_tables(std::string_view bytes, std::uint32_t before) noexcept {
+  return checksum(kCastagnoliTables, bytes, before);
 }
 
-std::uint32_t crc32c(std::string_view bytes) noexcept {
+std::uint32_t crc32c(std::string_view bytes, std::uint32_t before) noexcept {
 #if defined(__x86_64__)
-  if (__builtin_cpu_supports("sse4.2")) return crc32c_by_instruction(bytes);
+  if (__builtin_cpu_supports("sse4.2")) return crc32c_by_instruction(bytes, before);
 #endif
-  return crc32c_by_tables(bytes);
+  return crc32c_by_tables(bytes, before);
 }
 
 }  // namespace hasten

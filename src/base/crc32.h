@@ -16,8 +16,8 @@
 namespace hasten {
 
 HASTEN_INTERNAL_API std::uint32_t crc32(std::string_view bytes) noexcept;
-// Uses the CPU's instruction if there is one.
-HASTEN_INTERNAL_API std::uint32_t crc32c(std::string_view bytes) noexcept;
-std::uint32_t crc32c_by_tables(std::string_view bytes) noexcept;
+// Uses the CPU's instruction if there is one. `before` is the checksum of the bytes before these.
+HASTEN_INTERNAL_API std::uint32_t crc32c(std::string_view bytes, std::uint32_t before = 0) noexcept;
+std::uint32_t crc32c_by_tables(std::string_view bytes, std::uint32_t before = 0) noexcept;
 
 }  // namespace hasten

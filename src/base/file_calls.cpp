@@ -84,6 +84,12 @@ fs::path without_last_slash(const fs::path& folder) {
   return folder.has_filename() ? folder : folder.parent_path();
 }
 
+fs::path normal_path(const fs::path& path) {
+  std::error_code unknown;
+  const fs::path absolute = fs::absolute(path, unknown);
+  return (unknown ? path : absolute).lexically_normal();
+}
+
 void remove_all_quietly(const fs::path& path) noexcept {
   std::error_code ignored;
   fs::remove_all(path, ignored);

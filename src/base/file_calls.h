@@ -37,6 +37,9 @@ HASTEN_INTERNAL_API bool path_exists(const std::filesystem::path& path);
 HASTEN_INTERNAL_API std::filesystem::path parent_folder(const std::filesystem::path& path);
 // Returns the path of a folder without the slash at its end.
 HASTEN_INTERNAL_API std::filesystem::path without_last_slash(const std::filesystem::path& folder);
+// Returns the absolute path without `.` and `..`, as a key by which callers know the same path. It
+// is relative if the working folder has been deleted.
+std::filesystem::path normal_path(const std::filesystem::path& path);
 void remove_all_quietly(const std::filesystem::path& path) noexcept;
 
 }  // namespace hasten

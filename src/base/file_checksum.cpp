@@ -19,19 +19,8 @@ std::string digits_of(XXH128_hash_t hash) {
   return to_hex({bytes.digest, sizeof bytes.digest});
 }
 
-FileChecksum xxh3_of_file(const std::filesystem::path& path) {
-  // The state needs the alignment of its type, which XXH3_createState keeps.
-  const std::unique_ptr<XXH3_state_t, decltype(&XXH3_freeState)> state(XXH3_createState(),
-                                                                       &XXH3_freeState);
-  if (!state) throw std::bad_alloc();
-  XXH3_128bits_reset(state.get());
-  FileChecksum found;
-  read_blocks(path, [&](std::string_view block) {
-    XXH3_128bits_update(state.get(), block.data(), block.size());
-    found.bytes += block.size();
-  });
-  found.digits = digits_of(XXH3_128bits_digest(state.get()));
-  return found;
+XXH3_state_t* state_of(const std::shared_ptr<void>& state) {
+  return static_cast<XXH3_state_t*>(state.get());
 }
 
 }  // namespace
@@ -40,8 +29,31 @@ const char* name_of(ChecksumAlgorithm algorithm) {
   return algorithm == ChecksumAlgorithm::xxh3 ? "XXH3-128" : "SHA-256";
 }
 
+// The state needs the alignment of its type, which XXH3_createState keeps.
+RunningChecksum::RunningChecksum()
+    : state_(XXH3_createState(),
+             [](void* state) { XXH3_freeState(static_cast<XXH3_state_t*>(state)); }) {
+  if (!state_) throw std::bad_alloc();
+  XXH3_128bits_reset(state_of(state_));
+}
+
+void RunningChecksum::add(std::string_view bytes) {
+  XXH3_128bits_update(state_of(state_), bytes.data(), bytes.size());
+  bytes_ += bytes.size();
+}
+
+FileChecksum RunningChecksum::finish() const {
+  return {.bytes = bytes_,
+          .algorithm = ChecksumAlgorithm::xxh3,
+          .digits = digits_of(XXH3_128bits_digest(state_of(state_)))};
+}
+
 FileChecksum checksum_of_file(const std::filesystem::path& path, ChecksumAlgorithm algorithm) {
-  if (algorithm == ChecksumAlgorithm::xxh3) return xxh3_of_file(path);
+  if (algorithm == ChecksumAlgorithm::xxh3) {
+    RunningChecksum running;
+    read_blocks(path, [&](std::string_view block) { running.add(block); });
+    return running.finish();
+  }
   FileDigest found = digest_of_file(path);
   return {.bytes = found.bytes, .algorithm = algorithm, .digits = std::move(found.sha256)};
 }

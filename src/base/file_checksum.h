@@ -13,6 +13,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <memory>
 #include <string>
 #include <string_view>
 
@@ -30,6 +31,18 @@ struct FileChecksum {
   ChecksumAlgorithm algorithm = ChecksumAlgorithm::xxh3;
   std::string digits;  // 32 or 64 lower-case hexadecimal digits.
   bool operator==(const FileChecksum&) const = default;
+};
+
+// Computes the XXH3-128 of bytes that arrive in pieces.
+class HASTEN_INTERNAL_API RunningChecksum {
+ public:
+  RunningChecksum();
+  void add(std::string_view bytes);
+  FileChecksum finish() const;
+
+ private:
+  std::shared_ptr<void> state_;  // of a type that only the source file knows
+  std::uint64_t bytes_ = 0;
 };
 
 HASTEN_INTERNAL_API FileChecksum checksum_of_file(

@@ -7,6 +7,7 @@
 #include "base/file_calls.h"
 #include "base/parse_number.h"
 #include "base/unfinished_files.h"
+#include "base/written_files.h"
 #include "checkpoint/damaged_checkpoint.h"
 #include "formats/model_files.h"
 #include "hasten/base/error.h"
@@ -121,7 +122,9 @@ fs::path prepare_target(const fs::path& given, const std::string& prefix) {
 }  // namespace
 
 CheckpointSave::CheckpointSave(const fs::path& target, std::string prefix)
-    : prefix_(std::move(prefix)), staged_(prepare_target(target, prefix_)) {}
+    : prefix_(std::move(prefix)), staged_(prepare_target(target, prefix_)) {
+  record_written_files(staged_.path());
+}
 
 void CheckpointSave::commit(const CheckpointRotation& rotation) {
   publish(rotation);

@@ -7,6 +7,7 @@
 #include "base/file_calls.h"
 #include "base/file_checksum.h"
 #include "base/sha256.h"
+#include "base/written_files.h"
 #include "checkpoint/tensor_records.h"
 #include "hasten/base/error.h"
 #include "hasten/base/files.h"
@@ -160,9 +161,10 @@ std::map<std::string, FileRecord> files_of(const fs::path& folder, const Json& m
 // Returns the records of a file in the folder, or none if the file is not valid, for example
 // because a hook has written something else under its name.
 TensorRecords records_if_valid(const fs::path& file,
-                               const std::map<std::string, TensorSlice>& slices) {
+                               const std::map<std::string, TensorSlice>& slices,
+                               const std::map<std::string, std::uint32_t>& written) {
   try {
-    return tensor_records(file, slices);
+    return tensor_records(file, slices, written);
   } catch (const DataError&) {
     return {};
   }
@@ -173,12 +175,15 @@ TensorRecords records_if_valid(const fs::path& file,
 void write_manifest(const fs::path& folder, const TensorSlices& slices) {
   Json files = Json::object();
   for (const std::string& name : file_names(folder)) {
-    const FileChecksum checksum = checksum_of_file(folder / name);
+    // The files of hooks and of other processes are read back.
+    const auto written = written_file(folder / name);
+    const FileChecksum checksum = written ? written->checksum : checksum_of_file(folder / name);
     files[name] = {{"bytes", checksum.bytes}, {kChecksumKey, checksum.digits}};
     if (!ends_with(name, ".safetensors")) continue;
     const auto own = slices.find(name);
-    const TensorRecords tensors = records_if_valid(
-        folder / name, own == slices.end() ? decltype(own->second){} : own->second);
+    const TensorRecords tensors =
+        records_if_valid(folder / name, own == slices.end() ? decltype(own->second){} : own->second,
+                         written ? written->parts : decltype(written->parts){});
     if (!tensors.empty()) files[name]["tensors"] = json_of(tensors);
   }
   Json manifest = {{"files", std::move(files)}, {"version", kCheckpointVersion}};

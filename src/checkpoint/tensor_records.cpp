@@ -17,9 +17,9 @@ namespace fs = std::filesystem;
 using Json = nlohmann::json;
 const auto quoted = &safetensors::quoted;
 
-std::string checksum_text(std::string_view bytes) {
+std::string checksum_text(std::uint32_t checksum) {
   char digits[9];
-  std::snprintf(digits, sizeof digits, "%08x", crc32c(bytes));
+  std::snprintf(digits, sizeof digits, "%08x", checksum);
   return digits;
 }
 
@@ -56,8 +56,8 @@ void check_slice(const fs::path& file, const std::string& name, const TensorSlic
 
 }  // namespace
 
-TensorRecords tensor_records(const fs::path& file,
-                             const std::map<std::string, TensorSlice>& slices) {
+TensorRecords tensor_records(const fs::path& file, const std::map<std::string, TensorSlice>& slices,
+                             const std::map<std::string, std::uint32_t>& written) {
   const detail::MappedFile mapped(file);
   const auto header = safetensors::parse_header(mapped.bytes(), file.string());
   TensorRecords records;
@@ -68,7 +68,11 @@ TensorRecords tensor_records(const fs::path& file,
                         .shape = entry.shape,
                         .offset = {},
                         .sizes = {}};
-    record.crc32c = checksum_text(mapped.bytes().substr(record.begin, record.end - record.begin));
+    const auto known = written.find(entry.name);
+    record.crc32c =
+        checksum_text(known != written.end()
+                          ? known->second
+                          : crc32c(mapped.bytes().substr(record.begin, record.end - record.begin)));
     if (const auto slice = slices.find(entry.name); slice != slices.end()) {
       check_slice(file, entry.name, slice->second, entry.shape);
       if (slice->second.shape != entry.shape) {
@@ -130,7 +134,7 @@ std::string damaged_part(const fs::path& file, const TensorRecords& records) {
   for (const auto& [name, record] : records) {
     if (record.begin >= begin || record.end > mapped.size() || record.begin > record.end) continue;
     const auto bytes = mapped.bytes().substr(record.begin, record.end - record.begin);
-    if (checksum_text(bytes) == record.crc32c) continue;
+    if (checksum_text(crc32c(bytes)) == record.crc32c) continue;
     begin = record.begin;
     first = name;
   }

@@ -35,8 +35,11 @@ struct TensorRecord {
 using TensorRecords = std::map<std::string, TensorRecord>;
 
 // Describes the tensors of a file. `slices` names the tensors of which the file has only a part.
+// `written` has the checksums of tensors that were computed before they were written to the file;
+// those of the others are computed from the file.
 TensorRecords tensor_records(const std::filesystem::path& file,
-                             const std::map<std::string, TensorSlice>& slices);
+                             const std::map<std::string, TensorSlice>& slices,
+                             const std::map<std::string, std::uint32_t>& written = {});
 
 // True if the sizes, positions and checksum are valid.
 bool is_valid(const TensorRecord& record);

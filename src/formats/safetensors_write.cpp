@@ -1,12 +1,12 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/written_files.h"
 #include "formats/deferred_writes.h"
 #include "formats/memory_overlap.h"
 #include "formats/plain_tensor.h"
 #include "formats/safetensors_header.h"
 #include "hasten/base/error.h"
-#include "hasten/base/files.h"
 #include "hasten/base/text.h"
 #include "hasten/formats/safetensors.h"
 
@@ -70,7 +70,7 @@ std::vector<Entry> layout(const TensorDict& tensors, const std::string& file) {
 struct PreparedFile {
   std::filesystem::path path;
   std::string header;
-  std::vector<at::Tensor> tensors;
+  std::vector<std::pair<std::string, at::Tensor>> tensors;
 };
 
 // Returns a copy with its own memory.
@@ -81,12 +81,13 @@ at::Tensor copy_of(const at::Tensor& tensor) {
 }
 
 void write_file(const PreparedFile& file) {
-  AtomicFile out(file.path);
+  RecordedFile out(file.path);
   out.write(file.header);
-  for (const at::Tensor& tensor : file.tensors) {
+  for (const auto& [name, tensor] : file.tensors) {
     // Converts one tensor at a time, so that a copy made for writing is freed before the next.
     const at::Tensor plain = plain_tensor(tensor);
-    if (plain.numel() > 0) out.write(plain.const_data_ptr(), plain.nbytes());
+    const auto* const bytes = static_cast<const char*>(plain.const_data_ptr());
+    out.write_part(name, plain.numel() > 0 ? std::string_view(bytes, plain.nbytes()) : "");
   }
   out.commit();
 }
@@ -103,7 +104,7 @@ void save_safetensors(const std::filesystem::path& path, const TensorDict& tenso
   DeferredWrites* const deferred = DeferredWrites::active();
   for (const Entry& entry : entries) {
     const at::Tensor& tensor = tensors.at(entry.name);
-    plain.tensors.push_back(deferred != nullptr ? copy_of(tensor) : tensor);
+    plain.tensors.emplace_back(entry.name, deferred != nullptr ? copy_of(tensor) : tensor);
   }
   if (deferred == nullptr) return write_file(plain);
   deferred->add([plain = std::move(plain)] { write_file(plain); });

@@ -38,4 +38,13 @@ TEST_CASE("crc32: the instruction of the CPU gives the checksum of the tables") 
   }
 }
 
+TEST_CASE("crc32: the checksum of two parts is that of the whole") {
+  const std::string text = "a text of more than eight bytes";
+  for (std::size_t at = 0; at <= text.size(); ++at) {
+    const std::string first = text.substr(0, at), second = text.substr(at);
+    CHECK(crc32c(second, crc32c(first)) == crc32c(text));
+    CHECK(crc32c_by_tables(second, crc32c_by_tables(first)) == crc32c(text));
+  }
+}
+
 }  // namespace base_crc32_test

@@ -7,6 +7,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <memory>
 #include <random>
 #include <string>
 #include <vector>
@@ -16,6 +17,7 @@
 #include "hasten/base/error.h"
 #include "hasten/base/files.h"
 #include "hasten/base/text.h"
+#include "hasten/checkpoint/checkpoint_folders.h"
 #include "hasten/checkpoint/merge_weights.h"
 #include "hasten/formats/safetensors.h"
 #include "hasten/formats/weights.h"
@@ -67,6 +69,79 @@ std::string verification_error(const fs::path& folder) {
 }
 
 }  // namespace
+
+// Changes a byte of the file and nothing else that the system knows about it, as if the byte had
+// been changed on its way to the file.
+void change_byte_unnoticed(const fs::path& file, std::size_t at) {
+  const auto time = fs::last_write_time(file);
+  std::string bytes = read_file(file);
+  bytes[at] = static_cast<char>(bytes[at] ^ 1);
+  std::fstream(file, std::ios::binary | std::ios::in | std::ios::out) << bytes;
+  fs::last_write_time(file, time);
+}
+
+TEST_CASE("manifest: the checksums are those of the bytes in memory, not of what is read back") {
+  const TemporaryDirectory folder;
+  const at::Tensor weight = at::arange(600'000, at::kFloat), bias = at::arange(7, at::kFloat);
+  const fs::path target = folder.path() / "checkpoint-1";
+  for (const char* const changed : {"nothing", "weights", "text", "header"}) {
+    const std::string name = changed;
+    CAPTURE(name);
+    fs::remove_all(target);
+    {
+      CheckpointSave save(target);
+      const fs::path weights = save.path() / "model.safetensors", text = save.path() / "state.json";
+      save_safetensors(weights, {{"bias", bias}, {"empty", at::empty(0)}, {"weight", weight}});
+      write_file_atomically(text, "{}");
+      if (name == "weights") change_byte_unnoticed(weights, fs::file_size(weights) - 1);
+      if (name == "header") change_byte_unnoticed(weights, 4);
+      if (name == "text") change_byte_unnoticed(text, 0);
+      save.commit();
+    }
+    const std::string error = verification_error(target);
+    CHECK(error.empty() == (name == "nothing"));
+    if (name == "weights") CHECK(error.find("tensor \"weight\"") != std::string::npos);
+    if (name == "text") CHECK(error.find("state.json") != std::string::npos);
+  }
+}
+
+TEST_CASE("manifest: the checksums of shards are those of the bytes in memory") {
+  const TemporaryDirectory folder;
+  const fs::path target = folder.path() / "checkpoint-1";
+  {
+    CheckpointSave save(target);
+    save_weights(save.path(), {{"a", at::ones(100)}, {"b", at::ones(100)}},
+                 {.max_shard_size = 500});
+    change_byte_unnoticed(save.path() / "model-00002-of-00002.safetensors", 200);
+    save.commit();
+  }
+  CHECK(verification_error(target).find("model-00002-of-00002.safetensors") != std::string::npos);
+}
+
+TEST_CASE("manifest: an object of an earlier save does not change the checksums of the next one") {
+  const TemporaryDirectory folder;
+  const fs::path target = folder.path() / "checkpoint-1";
+  auto first = std::make_unique<CheckpointSave>(target);
+  first->commit();
+  CheckpointSave second(target);
+  first.reset();
+  write_file_atomically(second.path() / "state.json", "{}");
+  change_byte_unnoticed(second.path() / "state.json", 0);
+  second.commit();
+  CHECK(verification_error(target).find("state.json") != std::string::npos);
+}
+
+TEST_CASE("manifest: a file that a hook has written again is read back") {
+  const TemporaryDirectory folder;
+  const fs::path target = folder.path() / "checkpoint-1";
+  CheckpointSave save(target);
+  save_safetensors(save.path() / "model.safetensors", {{"bias", at::ones(7)}});
+  write_file_atomically(save.path() / "state.json", "{}");
+  save_safetensors(save.path() / "model.safetensors", {{"other", at::ones(9)}});
+  overwrite(save.path() / "state.json", "{\"own\": 1}");
+  save.commit();
+  CHECK(verification_error(target).empty());
+}
 
 TEST_CASE("manifest: SHA-256 matches the examples of FIPS 180-4") {
   Sha256 empty, letters;
