@@ -458,11 +458,27 @@ Run trainer_with(bool asynchronous) {
 }
 
 // Starts the run on a file system that cannot swap two folders, each time on another machine.
-Run on_file_server(const Run& run) {
-  return [run](const fs::path& folder, const Journal& journal) {
-    act_on_file_server(str("machine-", ::getpid()));
+Run on_file_server(const Run& run, bool is_taken_for_killed = false) {
+  return [=](const fs::path& folder, const Journal& journal) {
+    act_on_file_server(str("machine-", ::getpid()), is_taken_for_killed);
     run(folder, journal);
   };
+}
+
+// Another machine takes the run for a killed one each time that it replaces a folder, and restores
+// the old folder. Each save must succeed in spite of this.
+void check_restored_meanwhile(const SaveOptions& saves) {
+  const std::string name = "save_state that replaces a folder, which another machine restores";
+  const int before = failures;
+  const Undisturbed undisturbed = run_undisturbed(name, loop_with(saves));
+  const Run run = on_file_server(loop_with(saves), /*is_taken_for_killed=*/true);
+  const RunFolder place(run);
+  if (place.start() != 0) report_failure(name, 0, "the run ended: " + place.result());
+  if (place.journal.last("failed") > 0) report_failure(name, 0, "a save has failed");
+  if (place.journal.last("saved") != kSteps) report_failure(name, 0, "the last step was not saved");
+  if (place.journal.digest() != undisturbed.digest)
+    report_failure(name, 0, "it ended with other weights");
+  std::cout << (failures == before ? "ok      " : "FAILED  ") << name << std::endl;
 }
 
 int own_rank() { return std::stoi(std::getenv("RANK")); }
@@ -544,6 +560,7 @@ int main(int argc, char** argv) {
               run_on_two_machines(machine, {.asynchronous = true, .on_each_node = true}),
               stride_of_ranks);
   }
+  check_restored_meanwhile(replaces);
   check_second_run("the second run of save_state", loop_with(plain), stride_of_ranks);
   check_second_run("the second run of save_state that replaces a folder", loop_with(replaces),
                    stride_of_ranks);

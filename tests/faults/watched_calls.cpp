@@ -27,6 +27,8 @@ struct Watch {
   std::string report;
   std::atomic<long> calls{0};
   std::string host_name;  // of act_on_file_server(); otherwise empty
+  bool is_taken_for_killed = false;
+  std::atomic<long> moved_aside{0};
 };
 // Without constinit, it could be initialized after the constructor function of a preloaded library
 // has filled it, and would then be empty.
@@ -143,7 +145,12 @@ int open64(const char* path, int flags, ...) {
 int rename(const char* from, const char* to) noexcept {
   static const auto real = real_call<int (*)(const char*, const char*)>("rename");
   if (is_watched(to) && must_fail(false)) return -1;
-  return real(from, to);
+  const int result = real(from, to);
+  const bool is_aside =
+      is_watched(to) && std::string_view(to).find(".replaced-") != std::string_view::npos;
+  if (result == 0 && is_aside && watch.is_taken_for_killed && ++watch.moved_aside % 2 == 1)
+    real(to, from);
+  return result;
 }
 
 int renameat2(int at, const char* from, int to_at, const char* to, unsigned flags) noexcept {
@@ -198,6 +205,9 @@ void watch_calls(const std::string& folder, long fault_at, Fault fault, const st
   watch.folder = folder;
 }
 
-void act_on_file_server(const std::string& host_name) { watch.host_name = host_name; }
+void act_on_file_server(const std::string& host_name, bool is_taken_for_killed) {
+  watch.host_name = host_name;
+  watch.is_taken_for_killed = is_taken_for_killed;
+}
 
 long watched_calls() { return watch.calls; }

@@ -31,7 +31,8 @@ void watch_calls(const std::string& folder, long fault_at = kNever, Fault fault 
                  const std::string& report = "");
 // From now on this process and its forks cannot swap two folders, as on NFS: renameat2() fails with
 // EINVAL. They believe that their machine has this name, so they cannot tell whether a process that
-// began under another name has ended.
-void act_on_file_server(const std::string& host_name);
+// began under another name has ended. If `is_taken_for_killed`, another machine gives each folder
+// that this process moves aside its name back once.
+void act_on_file_server(const std::string& host_name, bool is_taken_for_killed = false);
 // Returns the number of watched calls since watch_calls().
 long watched_calls();
