@@ -1,7 +1,8 @@
 """safetensors_differential.py PROGRAM COUNT SEEDS: mutates safetensors files and compares hasten with Python's package safetensors.
 
 PROGRAM is safetensors_stream. hasten may refuse a file that the package accepts, for the reasons that docs/formats.md lists. It must not
-accept a file that the package refuses. HASTEN_REFERENCE_PYTHON may name a Python that has the package.
+accept a file that the package refuses. The package is the one that tools/fetch_safetensors.sh has put into the cache, or otherwise the one of
+this Python or of the Python that HASTEN_REFERENCE_PYTHON names.
 """
 
 import json
@@ -12,12 +13,17 @@ import subprocess
 import sys
 from pathlib import Path
 
-if reference := os.environ.pop("HASTEN_REFERENCE_PYTHON", None):  # its python may be a link to this one
+caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+package = Path(os.environ.get("HASTEN_CACHE") or caches / "hasten") / "safetensors-0.8.0"
+reference = os.environ.pop("HASTEN_REFERENCE_PYTHON", None)
+if package.is_dir():
+    sys.path.insert(0, str(package))
+elif reference:  # its python may be a link to this one
     os.execv(reference, [reference, *sys.argv])
 try:
     from safetensors import SafetensorError, deserialize
 except ImportError:
-    print("skipped: Python's package safetensors is missing; set HASTEN_REFERENCE_PYTHON")
+    print("skipped: Python's package safetensors is missing (tools/fetch_safetensors.sh)")
     sys.exit(0)
 
 program, count, seeds = sys.argv[1], int(sys.argv[2]), sorted(Path(sys.argv[3]).rglob("*.safetensors"))
@@ -96,20 +102,31 @@ def is_accepted(data):
         return False
 
 
+def mutation(number):
+    data = random.choice(files)
+    return data if number < len(files) else random.choice([mutated_bytes, mutated_header])(data)
+
+
+# The program gets many files at a time, because a switch between the two processes takes longer than reading a file. It reads each file whole
+# before it answers with one byte, so its answers to a batch fit into the pipe while it still gets files.
+BATCH = 1000
 stream = subprocess.Popen([program], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 accepted = stricter = laxer = 0
-for number in range(count):
-    data = random.choice(files)
-    data = data if number < len(files) else random.choice([mutated_bytes, mutated_header])(data)
-    stream.stdin.write(struct.pack("<Q", len(data)) + data)
+for begin in range(0, count, BATCH):
+    batch = [mutation(number) for number in range(begin, min(begin + BATCH, count))]
+    stream.stdin.write(b"".join(struct.pack("<Q", len(data)) + data for data in batch))
     stream.stdin.flush()
-    own, theirs = stream.stdout.read(1) == b"\1", is_accepted(data)
-    accepted += own and theirs
-    stricter += theirs and not own
-    if own and not theirs:
-        laxer += 1
-        Path(f"laxer-{laxer}.safetensors").write_bytes(data)
-        print(f"hasten accepts what the package refuses: laxer-{laxer}.safetensors")
+    answers = stream.stdout.read(len(batch))
+    if len(answers) != len(batch):
+        sys.exit(f"{program} ended after {begin + len(answers)} files, with {stream.wait()}")
+    for data, answer in zip(batch, answers):
+        own, theirs = answer == 1, is_accepted(data)
+        accepted += own and theirs
+        stricter += theirs and not own
+        if own and not theirs:
+            laxer += 1
+            Path(f"laxer-{laxer}.safetensors").write_bytes(data)
+            print(f"hasten accepts what the package refuses: laxer-{laxer}.safetensors")
 stream.stdin.close()
 print(f"{count} files: both accept {accepted}, both refuse {count - accepted - stricter - laxer}, only hasten refuses {stricter}, only the package refuses {laxer}")
 # The comparison means nothing if nearly every file is refused, so the test then fails.
