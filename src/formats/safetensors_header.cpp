@@ -94,20 +94,37 @@ std::string json_of(const Entry& entry, const std::string& file) {
 
 }  // namespace
 
+void check_memory(std::uint64_t memory, std::uint64_t file_size, const std::string& file) {
+  if (memory <= file_size + kMemoryBeyondFile) return;
+  throw DataError(
+      "safetensors.header",
+      {.what = file + ": the header",
+       .got = str("tensors and metadata that take ", memory >> 20, " MiB of memory"),
+       .expected = str("at most 64 MiB more than the ", file_size, " bytes of the file"),
+       .hint = "store the values in fewer and larger tensors"});
+}
+
 std::string compose_header(const std::vector<Entry>& entries,
                            const std::map<std::string, std::string>& metadata,
                            const std::string& file) {
   std::vector<std::string> parts;
+  std::uint64_t memory = 0;
   if (!metadata.empty()) {
     std::vector<std::string> pairs;
     for (const auto& [key, value] : metadata) {
+      memory += memory_of(key, value);
       pairs.push_back(json_string(key, file) + ":" + json_string(value, file));
     }
     parts.push_back("\"__metadata__\":{" + join(pairs, ",") + "}");
   }
-  for (const Entry& entry : entries) parts.push_back(json_of(entry, file));
+  for (const Entry& entry : entries) {
+    memory += memory_of(entry);
+    parts.push_back(json_of(entry, file));
+  }
   std::string header = "{" + join(parts, ",") + "}";
   header.append((8 - header.size() % 8) % 8, ' ');
+  const std::uint64_t data = entries.empty() ? 0 : entries.back().end;
+  check_memory(memory, 8 + header.size() + data, file);
   std::string length;
   for (int byte = 0; byte < 8; ++byte) {
     length += static_cast<char>(header.size() >> (8 * byte) & 0xFF);

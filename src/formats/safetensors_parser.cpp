@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <tuple>
-#include <unordered_set>
+#include <utility>
 
 #include "formats/safetensors_header.h"
 #include "hasten/base/error.h"
@@ -27,9 +27,16 @@ std::string shape_text(const std::vector<std::int64_t>& shape) {
   return out + (shape.size() > 8 ? ", ...]" : "]");
 }
 
+[[noreturn]] void throw_name_twice(const std::string& name, const std::string& file) {
+  throw DataError(
+      "safetensors.duplicate",
+      {.what = file + ": the name " + quoted(name) + " appears twice", .hint = kDamagedHint});
+}
+
 class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
  public:
-  explicit HeaderReader(const std::string& file) : file_(file) {}
+  HeaderReader(const std::string& file, std::uint64_t file_size)
+      : file_(file), file_size_(file_size) {}
 
   Header take() { return std::move(header_); }
 
@@ -59,6 +66,7 @@ class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
   }
   bool string(string_t& value) override {
     if (state_ == State::metadata_value) {
+      keep(memory_of(key_, value));
       header_.metadata[key_] = value;
       return enter(State::metadata);
     }
@@ -134,13 +142,15 @@ class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
     return true;
   }
 
+  // Counts the memory of what the header keeps, before it takes that memory.
+  void keep(std::uint64_t memory) {
+    memory_ += memory;
+    check_memory(memory_, file_size_, file_);
+  }
+
   bool start_name(const std::string& name) {
-    if (!names_.insert(name).second) {
-      throw DataError(
-          "safetensors.duplicate",
-          {.what = file_ + ": the name " + quoted(name) + " appears twice", .hint = kDamagedHint});
-    }
     in_metadata_ = name == "__metadata__";
+    if (in_metadata_ && std::exchange(has_metadata_, true)) throw_name_twice(name, file_);
     entry_ = Entry{.name = name};
     offsets_.clear();
     fields_.clear();
@@ -174,6 +184,7 @@ class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
     }
     entry_.begin = offsets_[0];
     entry_.end = offsets_[1];
+    keep(memory_of(entry_));
     header_.entries.push_back(std::move(entry_));
   }
 
@@ -216,15 +227,29 @@ class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
   }
 
   const std::string& file_;
+  std::uint64_t file_size_;
+  std::uint64_t memory_ = 0;
   Header header_;
   State state_ = State::start;
-  bool in_metadata_ = false;
+  bool in_metadata_ = false, has_metadata_ = false;
   std::string key_;
   Entry entry_;
   std::vector<std::uint64_t> offsets_;
   std::vector<std::string> fields_;
-  std::unordered_set<std::string> names_;
 };
+
+// Sorting the finished entries takes less memory than a set of the names beside them.
+void check_names(const Header& header, const std::string& file) {
+  std::vector<const std::string*> names;
+  names.reserve(header.entries.size());
+  for (const Entry& entry : header.entries) names.push_back(&entry.name);
+  std::sort(names.begin(), names.end(),
+            [](const std::string* a, const std::string* b) { return *a < *b; });
+  const auto twice =
+      std::adjacent_find(names.begin(), names.end(),
+                         [](const std::string* a, const std::string* b) { return *a == *b; });
+  if (twice != names.end()) throw_name_twice(**twice, file);
+}
 
 // Returns a tensor's number of bytes, or nullopt for 2^57 elements and more. Empty dimensions count
 // as 1 in this limit, as in LibTorch's strides.
@@ -340,10 +365,11 @@ Header parse_header(std::string_view bytes, const std::string& file) {
   const std::uint64_t length = header_length(bytes, file);
   const std::string_view json = bytes.substr(8, length);
   check_json_bounds(json, file);
-  HeaderReader reader(file);
+  HeaderReader reader(file, bytes.size());
   nlohmann::json::sax_parse(json.begin(), json.end(), &reader);
   Header header = reader.take();
   header.data_begin = 8 + length;
+  check_names(header, file);
   std::sort(header.entries.begin(), header.entries.end(), [](const Entry& a, const Entry& b) {
     return std::tie(a.begin, a.end, a.name) < std::tie(b.begin, b.end, b.name);
   });

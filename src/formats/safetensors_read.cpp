@@ -20,11 +20,15 @@ struct SafetensorsFile::State {
   std::string path;
   std::shared_ptr<detail::MappedFile> file;
   safetensors::Header header;
-  std::map<std::string, const safetensors::Entry*> by_name;
-  std::vector<std::string> names;
+  std::vector<std::string> names;                  // sorted
+  std::vector<const safetensors::Entry*> entries;  // in the order of the names
 
+  const safetensors::Entry* find(const std::string& name) const {
+    const auto found = std::lower_bound(names.begin(), names.end(), name);
+    return found != names.end() && *found == name ? entries[found - names.begin()] : nullptr;
+  }
   const safetensors::Entry& entry(const std::string& name) const {
-    if (const auto found = by_name.find(name); found != by_name.end()) return *found->second;
+    if (const safetensors::Entry* found = find(name)) return *found;
     throw DataError("safetensors.missing-tensor",
                     {.what = path + ": there is no tensor " + safetensors::quoted(name),
                      .got = str(names.size(), " others"),
@@ -37,16 +41,19 @@ SafetensorsFile::SafetensorsFile(const std::filesystem::path& path) {
   state->path = path.string();
   state->file = std::make_shared<detail::MappedFile>(path);
   state->header = safetensors::parse_header(state->file->bytes(), state->path);
-  for (const safetensors::Entry& entry : state->header.entries) {
-    state->by_name.emplace(entry.name, &entry);
-  }
-  for (const auto& [name, entry] : state->by_name) state->names.push_back(name);
+  auto& entries = state->entries;
+  entries.reserve(state->header.entries.size());
+  for (const safetensors::Entry& entry : state->header.entries) entries.push_back(&entry);
+  std::sort(entries.begin(), entries.end(),
+            [](const auto* a, const auto* b) { return a->name < b->name; });
+  state->names.reserve(entries.size());
+  for (const safetensors::Entry* entry : entries) state->names.push_back(entry->name);
   state_ = std::move(state);
 }
 
 const std::vector<std::string>& SafetensorsFile::names() const { return state_->names; }
 bool SafetensorsFile::contains(const std::string& name) const {
-  return state_->by_name.contains(name);
+  return state_->find(name) != nullptr;
 }
 const SafetensorsMetadata& SafetensorsFile::metadata() const { return state_->header.metadata; }
 

@@ -3,13 +3,16 @@
 #include <doctest/doctest.h>
 #include <torch/torch.h>
 
+#include <algorithm>
 #include <fstream>
 #include <random>
 
 #include "formats/safetensors_header.h"
 #include "hasten/base/error.h"
 #include "hasten/base/files.h"
+#include "hasten/base/text.h"
 #include "hasten/formats/safetensors.h"
+#include "unit/peak_memory.h"
 
 namespace formats_safetensors_attacks_test {
 
@@ -98,6 +101,40 @@ TEST_CASE("safetensors attacks: the length of the header is checked before it is
         "safetensors.truncated");  // 100,000,000
   CHECK(code_of(std::string("\xf8\xff\xff\xff\xff\xff\xff\xff{}", 10)) == "safetensors.header");
   CHECK(code_of(std::string(8, '\0')) == "safetensors.header");
+}
+
+TEST_CASE("safetensors attacks: a header takes at most 64 MiB more memory than its file") {
+  const auto header_of = [](int tensors, int texts) {
+    std::string header = "{\"__metadata__\":{";
+    for (int i = 0; i < texts; ++i) header += str(i > 0 ? "," : "", '"', i, "\":\"\"");
+    header += "}";
+    for (int i = 0; i < tensors; ++i) header += str(",\"", i, "\":", entry("U8", "0", "0,0"));
+    return header + "}";
+  };
+  for (const std::string& header : {header_of(400'000, 0), header_of(0, 400'000)}) {
+    const std::string bytes = file_bytes(header, 0);
+    const long before = test::peak_memory_kib();
+    CHECK(code_of(bytes) == "safetensors.header");
+    const long most = (64 << 10) + static_cast<long>(bytes.size() >> 10);
+    CHECK(test::peak_memory_kib() - before < most * test::kMemoryPerByte);
+  }
+  // A file of many tensors without data is read.
+  const TemporaryDirectory scratch;
+  const fs::path path = scratch.path() / "many.safetensors";
+  write_file(path, file_bytes(header_of(20'000, 20'000), 0));
+  const SafetensorsFile file(path);
+  CHECK(file.names().size() == 20'000);
+  CHECK(std::is_sorted(file.names().begin(), file.names().end()));
+  CHECK(file.metadata().size() == 20'000);
+  CHECK(file.contains("19999"));
+  CHECK(file.info("19999").bytes == 0);
+  CHECK_FALSE(file.contains("20000"));
+  // A file that could not be read is not written either.
+  std::vector<safetensors::Entry> many;
+  for (int i = 0; i < 400'000; ++i)
+    many.push_back({.name = str(i), .dtype = safetensors::dtype_named("U8"), .shape = {0}});
+  CHECK_THROWS_WITH_AS(safetensors::compose_header(many, {}, "file"),
+                       doctest::Contains("fewer and larger tensors"), DataError);
 }
 
 TEST_CASE("safetensors attacks: a file of torch::save is recognized") {
