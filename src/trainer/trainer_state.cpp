@@ -15,13 +15,20 @@ namespace {
 
 using Json = nlohmann::json;
 
+// Writes a whole number without a decimal point, and any other number with one. A file that was
+// read may have numbers beyond 64 bits.
+Json shortest(double value) {
+  const auto whole = whole_number_in(Json(value));
+  return whole ? Json(*whole) : Json(value);
+}
+
 // Counts are integers in transformers' files, everything else is a float. JSON has no NaN or
 // infinity, so these are written as null.
 Json number(const std::string& key, double value) {
   if (!std::isfinite(value)) return nullptr;
   const bool count = key == "step" || key == "nonfinite_losses" || key == "num_input_tokens_seen" ||
                      key.find("_mem_") != std::string::npos;
-  return count ? Json(static_cast<std::int64_t>(value)) : Json(value);
+  return count ? shortest(value) : Json(value);
 }
 
 Json object_of(const Metrics& metrics) {
@@ -36,11 +43,6 @@ Json attributes_json(const std::map<std::string, double>& attributes) {
   for (const auto& [key, value] : attributes)
     out[key] = std::isfinite(value) ? number(key, value) : json_of_number<Json>(value);
   return out;
-}
-
-// Writes a whole number of steps without a decimal point, and a ratio with one.
-Json steps(double value) {
-  return value == std::floor(value) ? Json(static_cast<std::int64_t>(value)) : Json(value);
 }
 
 std::int64_t count_in(const Json& value, const char* key) {
@@ -76,17 +78,17 @@ std::string TrainerState::to_json() const {
       {"best_model_checkpoint",
        best_model_checkpoint.empty() ? Json() : Json(best_model_checkpoint)},
       {"epoch", epoch},
-      {"eval_steps", steps(eval_steps)},
+      {"eval_steps", shortest(eval_steps)},
       {"global_step", global_step},
       {"is_hyper_param_search", false},
       {"is_local_process_zero", is_local_process_zero},
       {"is_world_process_zero", is_world_process_zero},
       {"log_history", history},
-      {"logging_steps", steps(logging_steps)},
+      {"logging_steps", shortest(logging_steps)},
       {"max_steps", max_steps},
       {"num_input_tokens_seen", num_input_tokens_seen},
       {"num_train_epochs", num_train_epochs},
-      {"save_steps", steps(save_steps)},
+      {"save_steps", shortest(save_steps)},
       {"stateful_callbacks", stateful},
       {"total_flos", total_flos},
       {"train_batch_size", train_batch_size},

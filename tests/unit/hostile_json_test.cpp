@@ -215,6 +215,15 @@ TEST_CASE("hostile JSON: numbers beyond 64 bits are refused and not converted") 
     CHECK(code("metrics.jsonl", str("{\"step\": ", number, ", \"loss\": 1}\n"),
                [](const fs::path& file) { read_logged_runs({file}); }) == "track.no-values");
   }
+  // A number that is not a count is read, and written again as it is.
+  CHECK(code("trainer_state.json",
+             "{\"log_history\": [{\"step\": 1e300, \"a_mem_b\": 0.5}], \"eval_steps\": -1e300}",
+             [](const fs::path& file) {
+               const std::string written = TrainerState::from_file(file).to_json();
+               for (const char* each :
+                    {"\"step\": 1e+300", "\"a_mem_b\": 0.5", "\"eval_steps\": -1e+300"})
+                 CHECK(written.find(each) != std::string::npos);
+             }) == "none");
   CHECK(code("p.json", "{\"size\": {\"shortest_edge\": 200}, \"crop_pct\": 1e-300}",
              [](const fs::path& file) { ImageProcessing::from_json(read_file(file), "p", {}); }) ==
         "data.image-options");
