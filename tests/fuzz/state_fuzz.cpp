@@ -1,9 +1,12 @@
 // A libFuzzer target for the state of a run in a checkpoint: training_position.json, the hash
-// chain, optimizer.safetensors, and the parts of accelerator_state.json that can be read without an
-// Accelerator. CMakeLists.txt builds it with LibTorch, whose libraries are not instrumented.
+// chain, optimizer.safetensors, the gradients of an open window, trainer_state.json, the optimizer
+// and the schedule that Python has saved, and the parts of accelerator_state.json that can be read
+// without an Accelerator. CMakeLists.txt builds it with LibTorch, whose libraries are not
+// instrumented.
 //
-// The first byte selects the file, and the optimizer that takes the state. The target computes the
-// hash of a link and the length of a header, so that the fuzzer need not guess them.
+// The lowest three bits of the first byte select the file, and the next three the optimizer that
+// takes the state. The target computes the hash of a link, the length of a header and the checksums
+// of an archive, so that the fuzzer need not guess them.
 #include <torch/optim.h>
 
 #include <algorithm>
@@ -18,6 +21,7 @@
 #include "base/sha256.h"
 #include "base/strict_json.h"
 #include "checkpoint/elastic_position.h"
+#include "checkpoint/gradient_state.h"
 #include "checkpoint/loss_scale_position.h"
 #include "checkpoint/optimizer_options.h"
 #include "checkpoint/optimizer_state.h"
@@ -25,10 +29,13 @@
 #include "hasten/base/error.h"
 #include "hasten/checkpoint/detail/training_state.h"
 #include "hasten/checkpoint/hash_chain.h"
+#include "hasten/checkpoint/pytorch_optimizer.h"
 #include "hasten/formats/safetensors.h"
 #include "hasten/optim/adamw.h"
+#include "hasten/trainer/detail/trainer_state.h"
 #include "parsed_file.h"
 #include "prepare/state_files.h"
+#include "zip_bytes.h"
 
 namespace {
 
@@ -125,16 +132,95 @@ void read_optimizer_state(int kind, const std::string& bytes) {
   }
 }
 
-void read_state(int kind, const std::string& text) {
-  switch (kind % 4) {
-    case 0:
-      return read_position(kind / 4, text);
-    case 1:
-      return read_chain(text);
-    case 2:
-      return read_accelerator_state(kind / 4, text);
+// The state that was read is written as text, and reading the text must give the same state.
+void read_trainer_state(const std::string& text) {
+  const auto read = [](const std::string& json) {
+    return TrainerState::from_file(folder().write("trainer_state.json", json)).to_json();
+  };
+  const std::string once = read(text);
+  if (read(once) != once) std::abort();
+}
+
+void read_pytorch_optimizer(int kind, const std::string& bytes) {
+  const auto optimizer = make_optimizer(kind, at::ones({2, 3}));
+  try {
+    load_pytorch_optimizer(folder().write("optimizer.pt", bytes), *optimizer,
+                           {.allow_pickle = true});
+  } catch (const c10::Error&) {  // LibTorch cannot copy tensors of all types
+  }
+}
+
+void read_pytorch_schedule(const std::string& bytes) {
+  try {
+    static_cast<void>(
+        load_pytorch_schedule(folder().write("scheduler.pt", bytes), {.allow_pickle = true}));
+  } catch (const c10::Error&) {  // LibTorch has no number for tensors of all types
+  }
+}
+
+// Gradients that were accepted have the shapes of their parameters.
+void read_gradients(const std::string& bytes) {
+  const ParameterNames parameters = {{"weight", at::ones({2, 3}).set_requires_grad(true)},
+                                     {"table", at::ones({4, 3}).set_requires_grad(true)}};
+  const fs::path file = folder().write("gradients_0.safetensors", bytes);
+  const TensorDict saved = load_safetensors(file);
+  if (saved.empty()) return;
+  check_gradients(parameters, saved, file);
+  restore_gradients(parameters, saved);
+  for (const auto& [name, parameter] : parameters) {
+    const at::Tensor gradient = parameter.grad();
+    if (gradient.defined() && gradient.sizes() != parameter.sizes()) std::abort();
+  }
+}
+
+enum File {
+  position,
+  chain,
+  accelerator_state,
+  optimizer_state,
+  trainer_state,
+  pytorch_optimizer,
+  pytorch_schedule,
+  gradients
+};
+
+// Returns the bytes of the file, with the sums and lengths that the fuzzer need not guess.
+std::string completed(int file, const std::string& text) {
+  switch (file) {
+    case chain:
+      return with_hash(text);
+    case optimizer_state:
+    case gradients:
+      return with_length(text);
+    case pytorch_optimizer:
+    case pytorch_schedule:
+      return archive_of({{"m/byteorder", "little"},
+                         {"m/data.pkl", "\x80\x02" + text},
+                         {"m/data/0", std::string(64, '\1')},
+                         {"m/data/1", std::string(8, '\0')}});
     default:
-      return read_optimizer_state(kind / 4, text);
+      return text;
+  }
+}
+
+void read_state(int file, int optimizer, const std::string& bytes) {
+  switch (file) {
+    case position:
+      return read_position(optimizer, bytes);
+    case chain:
+      return read_chain(bytes);
+    case accelerator_state:
+      return read_accelerator_state(optimizer, bytes);
+    case optimizer_state:
+      return read_optimizer_state(optimizer, bytes);
+    case trainer_state:
+      return read_trainer_state(bytes);
+    case pytorch_optimizer:
+      return read_pytorch_optimizer(optimizer, bytes);
+    case pytorch_schedule:
+      return read_pytorch_schedule(bytes);
+    default:
+      return read_gradients(bytes);
   }
 }
 
@@ -142,14 +228,14 @@ void read_state(int kind, const std::string& text) {
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   if (size == 0) return 0;
-  const int kind = data[0] % 64;
-  std::string text(reinterpret_cast<const char*>(data) + 1, size - 1);
+  const int file = data[0] % 8, optimizer = data[0] / 8 % 8;
+  std::string bytes(reinterpret_cast<const char*>(data) + 1, size - 1);
   // The other inputs are used as they are.
-  if (data[0] < 64 && kind % 4 == 1) text = with_hash(text);
-  if (data[0] < 64 && kind % 4 == 3) text = with_length(text);
-  const fuzz::MemoryLimit limit(text.size());
+  if (data[0] < 64) bytes = completed(file, bytes);
+  const bool is_pickle = file == pytorch_optimizer || file == pytorch_schedule;
+  const fuzz::MemoryLimit limit((is_pickle ? 8 : 1) * bytes.size());  // as in formats/pickle.h
   try {
-    read_state(kind, text);
+    read_state(file, optimizer, bytes);
   } catch (const DataError&) {
   }
   return 0;
