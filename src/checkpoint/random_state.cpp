@@ -1,10 +1,12 @@
 #include "checkpoint/random_state.h"
 
+#include <ATen/CPUGeneratorImpl.h>
 #include <torch/torch.h>
 
 #include <nlohmann/json.hpp>
 
 #include "device/device.h"
+#include "hasten/base/error.h"
 #include "hasten/base/text.h"
 #include "hasten/checkpoint/detail/training_state.h"
 
@@ -47,6 +49,14 @@ TensorDict deserialize_state(const std::string& serialized) {
   return state;
 }
 
+// True if LibTorch would read outside of the table of a CPU generator. The generator uses the
+// number at `next` and those after it, until `left` of them are used. LibTorch checks each of the
+// two when it sets a state, but not their sum.
+bool reads_outside_table(const at::Generator& generator) {
+  const at::mt19937_data_pod data = generator.get<at::CPUGeneratorImpl>()->engine().data();
+  return data.left_ + static_cast<std::int64_t>(data.next_) > at::MERSENNE_STATE_N + 1;
+}
+
 std::string prefix_of(std::int64_t rank) { return rank == 0 ? "" : str("rank", rank, "."); }
 
 }  // namespace
@@ -60,7 +70,25 @@ TensorDict random_state() {
 
 void restore_generator(at::Generator generator, const TensorDict& state, const std::string& name) {
   const auto found = state.find(name);
-  if (found != state.end()) generator.set_state(found->second.clone());
+  if (found == state.end()) return;
+  const auto throw_bad_state = [&](const std::string& got) {
+    throw DataError("checkpoint.random-state",
+                    {.what = "the saved state of the generator " + name,
+                     .got = got,
+                     .expected = "a state that LibTorch has saved for such a generator",
+                     .hint = "resume from another checkpoint"});
+  };
+  try {
+    if (generator.device().is_cpu()) {
+      at::Generator other = at::detail::createCPUGenerator();
+      other.set_state(found->second.clone());
+      if (reads_outside_table(other))
+        throw_bad_state("a position outside of the generator's table of numbers");
+    }
+    generator.set_state(found->second.clone());
+  } catch (const c10::Error& error) {
+    throw_bad_state(error.what_without_backtrace());
+  }
 }
 
 void restore_random_state(const TensorDict& state) {

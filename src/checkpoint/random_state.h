@@ -16,7 +16,8 @@ namespace hasten {
 
 TensorDict random_state();
 void restore_random_state(const TensorDict& state);
-// Sets the generator to the state of that name. Does nothing if there is none.
+// Sets the generator to the state of that name. Does nothing if there is none. Throws DataError
+// "checkpoint.random-state" if the generator cannot have this state.
 void restore_generator(at::Generator generator, const TensorDict& state, const std::string& name);
 
 // Merges the states: rank 0's states keep their names, and rank 3's get the prefix "rank3.".

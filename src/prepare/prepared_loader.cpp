@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "checkpoint/random_state.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
 #include "prepare/accelerator_state.h"
@@ -47,7 +48,7 @@ void LoaderPass::start() {
   const bool resumes = std::exchange(position.resumes, false);
   if (resumes && position.resumed.generator.defined()) {
     impl_->generator_after_start = generator.get_state();
-    generator.set_state(position.resumed.generator);
+    restore_generator(generator, {{"cpu", position.resumed.generator}}, "cpu");
   }
   impl_->skipped_steps = resumes ? position.resumed.batches : 0;
   position.current = {.batches = 0,

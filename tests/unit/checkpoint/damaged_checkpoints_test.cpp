@@ -1,7 +1,6 @@
 // Damage to the newest checkpoint of a run is found before a tensor of it is used, and the run
 // continues from the checkpoint before it.
 #include <doctest/doctest.h>
-#include <stdlib.h>
 #include <torch/torch.h>
 
 #include <cstddef>
@@ -20,6 +19,7 @@
 #include "hasten/checkpoint/manifest.h"
 #include "hasten/formats/safetensors.h"
 #include "hasten/optim/adamw.h"
+#include "unit/memory_directory.h"
 
 namespace checkpoint_damaged_checkpoints_test {
 
@@ -27,26 +27,6 @@ using namespace hasten;
 namespace fs = std::filesystem;
 
 namespace {
-
-// A folder in memory. Each recovery syncs the folder, which takes milliseconds on a disk.
-class MemoryDirectory {
- public:
-  MemoryDirectory() {
-    std::string pattern = "/dev/shm/hasten-damaged-XXXXXX";
-    REQUIRE(::mkdtemp(pattern.data()) != nullptr);
-    path_ = pattern;
-  }
-  MemoryDirectory(const MemoryDirectory&) = delete;
-  MemoryDirectory& operator=(const MemoryDirectory&) = delete;
-  ~MemoryDirectory() {
-    std::error_code error;
-    fs::remove_all(path_, error);
-  }
-  const fs::path& path() const { return path_; }
-
- private:
-  fs::path path_;
-};
 
 // A run with checkpoints of steps 1 and 2.
 class SavedRun {
@@ -113,7 +93,7 @@ class SavedRun {
     stream.seekp(static_cast<std::streamoff>(byte)).put(value);
   }
 
-  MemoryDirectory folder_;
+  test::MemoryDirectory folder_;
 };
 
 }  // namespace
