@@ -94,6 +94,19 @@ TEST_CASE("strict JSON: JSONTestSuite's largest texts are refused before memory 
   CHECK(test::peak_memory_kib() - before < (16 << 10) * test::kMemoryPerByte);
 }
 
+TEST_CASE("strict JSON: a text of some MiB takes at most 40 times its size and 16 MiB") {
+  for (const std::string value : {"0", "[]", "{}", "\"\"", "{\"\":0}"}) {
+    CAPTURE(value);
+    std::string text = "[" + value;
+    while (text.size() < 2 << 20) text += "," + value;
+    text += "]";
+    const long before = test::peak_memory_kib();
+    CHECK_FALSE(parse_json_or_discard(text).is_discarded());
+    const long most = (16 << 10) + 40 * static_cast<long>(text.size() >> 10);
+    CHECK(test::peak_memory_kib() - before < most * test::kMemoryPerByte);
+  }
+}
+
 TEST_CASE("strict JSON: depth is limited before a value is made") {
   CHECK(refusal(nested(1001)) == "none");
   CHECK(refusal(nested(1002)) == "a list or an object inside of more than 1000 others");

@@ -16,6 +16,7 @@
 #include "hasten/formats/safetensors.h"
 #include "unit/code_of.h"
 #include "unit/exported/edited_archive.h"
+#include "unit/peak_memory.h"
 
 namespace formats_pickle_test {
 
@@ -338,6 +339,21 @@ TEST_CASE("pickle: deep, large and circular values are refused") {
   // The memo would have four billion entries.
   CHECK(begins_with(error_of("]r" + number(0xFFFFFFFF, 4) + '.'), "pickle.damaged"));
   CHECK(begins_with(error_of("j" + number(0xFFFFFFFF, 4) + '.'), "pickle.damaged"));
+}
+
+TEST_CASE("pickle: a file of some MiB takes at most eight times its size and 16 MiB") {
+  std::string numbers, lists;
+  for (int i = 0; i < 1'000'000; ++i) {
+    numbers += "K\1";
+    lists += "]";
+  }
+  for (const std::string& values : {numbers, lists}) {
+    const PickleFile file("}" + text("a") + "](" + values + "es.");
+    const long size = static_cast<long>(fs::file_size(file.path) >> 10);
+    const long before = test::peak_memory_kib();
+    CHECK(begins_with(file.error(), "pickle."));
+    CHECK(test::peak_memory_kib() - before < ((16 << 10) + 8 * size) * test::kMemoryPerByte);
+  }
 }
 
 TEST_CASE("pickle: two tensors of a module with one full name are refused") {
