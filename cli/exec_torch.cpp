@@ -10,13 +10,14 @@
 
 #include "hasten/base/error.h"
 #include "launch/thread_waiting.h"
+#include "own_program.h"
 
 namespace hasten::cli {
 
 namespace fs = std::filesystem;
 
 std::string torch_program() {
-  const fs::path here = fs::read_symlink("/proc/self/exe").parent_path();
+  const fs::path here = fs::path(own_program()).parent_path();
   const fs::path in_build_tree = here / "hasten-torch";
   const fs::path installed = (here / "../libexec/hasten/hasten-torch").lexically_normal();
   if (fs::exists(in_build_tree)) return in_build_tree.string();

@@ -17,6 +17,7 @@
 #include "hasten/base/text.h"
 #include "hasten/launch/slurm_script.h"
 #include "options/help.h"
+#include "own_program.h"
 #include "trial_process.h"
 
 namespace hasten::cli {
@@ -76,9 +77,8 @@ void check_folder(const SearchPlan& plan) {
 }
 
 RunSettings settings_of(const SearchCommand& command, int lock) {
-  RunSettings settings{.program = fs::read_symlink("/proc/self/exe").string(),
-                       .stop_timeout = command.stop_timeout,
-                       .lock = lock};
+  RunSettings settings{
+      .program = own_program(), .stop_timeout = command.stop_timeout, .lock = lock};
   const auto jobs = static_cast<unsigned>(command.n_jobs);
   if (command.n_jobs > 1 && !std::getenv("OMP_NUM_THREADS")) {
     settings.variables.push_back(

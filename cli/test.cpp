@@ -1,7 +1,6 @@
 // `hasten test`: checks whether this machine, with its configuration, is ready for several
 // processes.
 #include <cstdio>
-#include <filesystem>
 #include <string>
 
 #include "commands/test_options.h"
@@ -10,6 +9,7 @@
 #include "hasten/base/error.h"
 #include "hasten/launch/launcher.h"
 #include "options/help.h"
+#include "own_program.h"
 #include "test_machine.h"
 #include "test_probes.h"
 #include "test_ranks.h"
@@ -40,7 +40,7 @@ RankCheckOptions ranks_of(const TestCommand& run) {
   RankCheckOptions ranks{.limit = run.options.timeout,
                          .several_machines = run.launch.machines.has_several(),
                          .main_rank_is_remote = run.launch.machines.rank > 0};
-  ranks.command = {std::filesystem::read_symlink("/proc/self/exe").string(), "launch"};
+  ranks.command = {own_program(), "launch"};
   ranks.command.insert(ranks.command.end(), run.launch_arguments.begin(),
                        run.launch_arguments.end());
   return ranks;

@@ -3,7 +3,6 @@
 #include <signal.h>
 
 #include <algorithm>
-#include <filesystem>
 #include <set>
 #include <thread>
 
@@ -14,6 +13,7 @@
 #include "hasten/base/error.h"
 #include "launch/exit_codes.h"
 #include "machine/token.h"
+#include "own_program.h"
 #include "rendezvous/job_server.h"
 #include "rendezvous/secure_context.h"
 #include "rendezvous/sockets.h"
@@ -34,8 +34,6 @@ Clock::time_point in(double seconds) {
 }
 
 std::string in_milliseconds(duration<double> time) { return fixed(time.count() * 1e3, 0) + " ms"; }
-
-std::string own_program() { return std::filesystem::read_symlink("/proc/self/exe").string(); }
 
 // Returns the command `hasten launch OPTIONS PROGRAM`, without the user's configuration.
 std::vector<std::string> launch_command(const std::vector<std::string>& program,
