@@ -16,6 +16,7 @@
 
 #include "base/child_process.h"
 #include "base/signal_text.h"
+#include "base/strict_json.h"
 #include "hasten/base/error.h"
 #include "hasten/base/files.h"
 #include "hasten/base/text.h"
@@ -49,7 +50,7 @@ class MetricReader {
 
  private:
   void read(const std::string& line, Trial& trial) {
-    const auto json = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
+    const auto json = parse_json_or_discard(line);
     if (!json.is_object() || !json.contains("step")) return;
     for (const auto& [name, value] : json.items()) {
       if (value.is_number() && starts_with(name, "eval/")) names_.insert("eval_" + name.substr(5));

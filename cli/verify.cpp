@@ -1,12 +1,12 @@
 // `hasten verify`: repeats a part of a run and compares its hashes.
 #include <csignal>
 #include <cstdio>
-#include <deque>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "base/file_calls.h"
+#include "base/strict_json.h"
 #include "base/unfinished_files.h"
 #include "child.h"
 #include "commands/diff_options.h"
@@ -16,6 +16,7 @@
 #include "hasten/base/text.h"
 #include "hasten/checkpoint/checkpoint_folders.h"
 #include "options/help.h"
+#include "own_program.h"
 
 namespace hasten::cli {
 namespace {
@@ -34,7 +35,7 @@ LastLink last_link(const fs::path& file) {
   LastLink last;
   std::ifstream in(file, std::ios::binary);
   for (std::string line; std::getline(in, line) && !in.eof();) {
-    const auto json = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
+    const auto json = parse_json_or_discard(line);
     if (!json.is_object()) continue;
     last.step = json.value("step", last.step);
     last.num_processes = json.value("num_processes", last.num_processes);
@@ -116,7 +117,7 @@ int verify(int argc, char** argv) {
     return 0;
   }
   check_run(command.run, command.from);
-  const std::string program = fs::read_symlink("/proc/self/exe").string();
+  const std::string program = own_program();
   const LastLink last = last_link(fs::path(command.run) / kHashChainFile);
   const TemporaryDirectory folder;
   repeat(training_command(program, command.run, command.from, folder.path(), last.num_processes),
