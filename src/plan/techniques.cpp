@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/parse_number.h"
+#include "base/strict_json.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
 #include "options/changed_arguments.h"
@@ -21,7 +22,7 @@ constexpr const char* kRecomputationOptions = "activation_checkpointing_kwargs";
 
 // Returns the value of a setting as JSON: the parsed value if it is JSON, or else a text.
 Json json_value(const std::string& text) {
-  const Json parsed = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  const Json parsed = parse_json_or_discard<Json>(text);
   return parsed.is_discarded() ? Json(text) : parsed;
 }
 
