@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/process_state.h"
+#include "base/strict_json.h"
 #include "hasten/base/text.h"
 #include "hasten/models/pretrained_model.h"
 #include "hasten/options/detail/environment.h"
@@ -22,7 +23,7 @@ TrackedScalars with_groups(const Metrics& logs) {
 
 // Adds the values of a JSON object that are set. Lists and objects become their JSON text.
 void add_values(TrackedConfiguration& out, const std::string& json) {
-  const auto values = nlohmann::json::parse(json, nullptr, /*allow_exceptions=*/false);
+  const auto values = parse_json_or_discard(json);
   if (!values.is_object()) return;
   for (const auto& [name, value] : values.items()) {
     if (value.is_null()) continue;
