@@ -15,6 +15,7 @@
 #include "hasten/base/error.h"
 #include "hasten/base/files.h"
 #include "hasten/base/text.h"
+#include "launch/exec_arguments.h"
 
 namespace hasten::cli {
 namespace {
@@ -42,16 +43,8 @@ void preload_attachment() {
   setenv(kVariable, (library.string() + rest).c_str(), 1);
 }
 
-std::vector<char*> arguments_of(const ObserveOptions& options) {
-  std::vector<char*> arguments;
-  for (const std::string& argument : options.program)
-    arguments.push_back(const_cast<char*>(argument.c_str()));
-  arguments.push_back(nullptr);
-  return arguments;
-}
-
 [[noreturn]] void exec_program(const ObserveOptions& options) {
-  std::vector<char*> arguments = arguments_of(options);
+  const std::vector<char*> arguments = exec_arguments(options.program);
   std::fflush(nullptr);
   execvp(arguments[0], arguments.data());
   throw IoError("io.cannot-run", {.what = options.program[0] + ": " + std::strerror(errno)});
@@ -63,7 +56,7 @@ std::vector<char*> arguments_of(const ObserveOptions& options) {
 void predict_into(const ObserveOptions& options, const std::string& file) {
   setenv(kObserveVariable, file.c_str(), 1);
   setenv(kDryRunVariable, "cpu", 1);
-  std::vector<char*> arguments = arguments_of(options);
+  const std::vector<char*> arguments = exec_arguments(options.program);
   ChildProcess child({}, [&] {
     const int null_device = open("/dev/null", O_WRONLY | O_CLOEXEC);
     dup2(null_device, STDOUT_FILENO);
