@@ -1,8 +1,8 @@
 #include "launch/slurm_tasks.h"
 
 #include <algorithm>
-#include <charconv>
 
+#include "base/parse_number.h"
 #include "hasten/base/text.h"
 
 namespace hasten {
@@ -24,11 +24,11 @@ struct TaskGroup {
 }
 
 std::int64_t take_number(std::string_view& text, std::string_view list) {
-  std::int64_t value = 0;
-  const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || value < 1 || value >> 40 != 0) throw_bad_task_list(list);
-  text.remove_prefix(static_cast<std::size_t>(stop - text.data()));
-  return value;
+  const std::size_t digits = std::min(text.find_first_not_of("0123456789"), text.size());
+  const auto value = parse_number<std::int64_t>(text.substr(0, digits));
+  if (!value || *value < 1 || *value >> 40 != 0) throw_bad_task_list(list);
+  text.remove_prefix(digits);
+  return *value;
 }
 
 TaskGroup parse_task_group(std::string_view text, std::string_view list) {
