@@ -20,8 +20,7 @@ namespace {
 Document value_of(const std::string& word) {
   const std::string plain = lower(word);
   if (plain.empty() || plain == "~" || plain == "null") return nullptr;
-  if (plain == "true" || plain == "yes" || plain == "on") return true;
-  if (plain == "false" || plain == "no" || plain == "off") return false;
+  if (const auto flag = parse_yaml_bool(word)) return *flag;
   if (const auto number = parse_integer(word)) return *number;
   if (const auto number = parse_finite(word)) return *number;
   return word;
@@ -63,7 +62,7 @@ class DocumentReader {
 // plain words of the keys in `texts` stay words, so that `mixed_precision: no` is not false.
 Document read_document(const std::string& text, const std::string& path,
                        const std::vector<Assignment>& keys, const std::vector<std::string>& texts) {
-  if (ends_with(path, ".json")) return Document::parse(text);
+  if (ends_with(path, ".json")) return Document::parse(text);  // read_json() has checked the text
   const YAML::Node root = YAML::Load(text);
   Document document = Document::object();
   DocumentReader reader(path);

@@ -1,10 +1,8 @@
 #include "options/value.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <cstdio>
-#include <initializer_list>
 #include <nlohmann/json.hpp>
 
 #include "base/parse_number.h"
@@ -60,10 +58,11 @@ std::string plain_text(const Value& value) {
   return std::visit(Writer{}, value);
 }
 
+// Returns true for a word that YAML could read as null or a boolean. PyYAML reads y and n as texts,
+// but the specification of YAML 1.1 lists them.
 bool is_yaml_word(std::string_view text) {
-  static constexpr std::array<std::string_view, 9> words = {"null", "true", "false", "yes", "no",
-                                                            "on",   "off",  "y",     "n"};
-  return std::find(words.begin(), words.end(), lower(text)) != words.end();
+  const std::string word = lower(text);
+  return parse_yaml_bool(word).has_value() || word == "null" || word == "y" || word == "n";
 }
 
 // Returns true for text that needs no quotes. It begins with a letter, / or _, so it is neither a
@@ -116,13 +115,18 @@ std::string in_double_quotes(const std::string& text) {
 
 }  // namespace
 
+std::optional<bool> parse_yaml_bool(std::string_view word) {
+  const std::string plain = lower(word);
+  if (plain == "true" || plain == "yes" || plain == "on") return true;
+  if (plain == "false" || plain == "no" || plain == "off") return false;
+  return std::nullopt;
+}
+
 std::optional<bool> parse_bool(std::string_view text) {
   const std::string word = lower(trim(text));
-  const auto is_one_of = [&](std::initializer_list<std::string_view> words) {
-    return std::find(words.begin(), words.end(), word) != words.end();
-  };
-  if (is_one_of({"y", "yes", "t", "true", "on", "1"})) return true;
-  if (is_one_of({"n", "no", "f", "false", "off", "0"})) return false;
+  if (const auto value = parse_yaml_bool(word)) return value;
+  if (word == "y" || word == "t" || word == "1") return true;
+  if (word == "n" || word == "f" || word == "0") return false;
   return std::nullopt;
 }
 

@@ -22,6 +22,9 @@
 
 namespace hasten::config {
 
+// Returns the boolean that a plain word is for readers of YAML 1.1: true, yes and on, and false, no
+// and off, in any letter case. YAML 1.2 reads only true and false as booleans.
+std::optional<bool> parse_yaml_bool(std::string_view word);
 // Accepts y, yes, t, true, on, 1 and n, no, f, false, off, 0, as Accelerate does, in any letter
 // case.
 HASTEN_INTERNAL_API std::optional<bool> parse_bool(std::string_view text);
