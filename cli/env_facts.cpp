@@ -281,7 +281,7 @@ Facts configuration(const std::string& file, bool named) {
   if (file.empty()) return "none found";
   Facts facts = {{"file", file}};
   try {
-    for (const config::Assignment& assignment : config::read_file(file))
+    for (const config::Assignment& assignment : config::read_option_file(file))
       facts[assignment.key] = config::to_text(assignment.value);
   } catch (const Error& error) {
     if (named) throw;

@@ -3,8 +3,9 @@
 // SageMaker. Misspelt names are errors, as at the top level of the file. A value that would change
 // the run is refused. The rest is ignored, with one notice per section.
 //
-//   remove_accelerate_keys(table, files, notices);   // files: read_file() of each, weakest first
-//   resolve(table, files, notices);                  // only options are left
+//   // `files` has the result of read_option_file() for each file, weakest first.
+//   remove_accelerate_keys(table, files, notices);
+//   resolve(table, files, notices);  // only options are left
 //
 // Thread rule: pure functions. Throws ConfigError.
 #pragma once

@@ -226,7 +226,7 @@ LaunchConfiguration resolve_launch(const std::vector<config::Assignment>& flags,
   }
   try {
     std::vector<std::vector<config::Assignment>> sources;
-    for (const std::string& file : files.names) sources.push_back(config::read_file(file));
+    for (const std::string& file : files.names) sources.push_back(config::read_option_file(file));
     config::remove_accelerate_keys(table, sources, run.notices);
     for (const auto& source : {config::torchrun_variables(environment), variables, flags})
       sources.push_back(source);

@@ -215,7 +215,7 @@ std::string read_configuration(const std::string& path) {
                                               .expected = "at most 128 KiB"});
 }
 
-std::vector<Assignment> read_file(const std::string& path) {
+std::vector<Assignment> read_option_file(const std::string& path) {
   const std::string text = read_configuration(path);
   return ends_with(path, ".json") ? read_json(text, path) : read_yaml(text, path);
 }

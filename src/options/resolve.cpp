@@ -229,7 +229,7 @@ Sources read_sources(const OptionTable& table, const std::vector<Assignment>& fl
   const auto variables = read_environment(table, environment, internal_variables(), notices);
   Sources sources{.files = config_files(flags, variables), .assignments = {}};
   for (const std::string& file : sources.files) {
-    sources.assignments.push_back(read_file(file));
+    sources.assignments.push_back(read_option_file(file));
     check_allowed_in_file(sources.assignments.back());
   }
   sources.assignments.push_back(variables);

@@ -6,7 +6,7 @@
 //   describe(table, run);
 //   std::vector<std::string> notices;
 //   config::resolve(table,
-//                   {config::read_file("run.yaml"),
+//                   {config::read_option_file("run.yaml"),
 //                    config::read_environment(table, environment, {}, notices),
 //                    config::read_flags(table, arguments)},
 //                   notices);
@@ -62,7 +62,7 @@ std::size_t operand_index(const OptionTable& table, const std::vector<std::strin
 HASTEN_INTERNAL_API std::string read_configuration(const std::string& path);
 // Reads a file of at most 128 KiB, as JSON if its name ends in .json and otherwise as YAML. It must
 // hold one map from names to values. A null keeps the default.
-HASTEN_INTERNAL_API std::vector<Assignment> read_file(const std::string& path);
+HASTEN_INTERNAL_API std::vector<Assignment> read_option_file(const std::string& path);
 // The same for a text. Messages call it `name`.
 std::vector<Assignment> read_yaml(const std::string& text, const std::string& name);
 std::vector<Assignment> read_json(const std::string& text, const std::string& name);

@@ -98,18 +98,18 @@ TEST_CASE("file: the error for a repeated JSON key names the line of the first o
 }
 
 TEST_CASE("file: a missing file or a folder is an error of the system") {
-  const auto missing = error_of([] { config::read_file("/nowhere/train.yaml"); });
+  const auto missing = error_of([] { config::read_option_file("/nowhere/train.yaml"); });
   CHECK(missing.code == "io.cannot-read");
   CHECK(missing.exit_code == 4);
   CHECK(missing.text == "configuration file /nowhere/train.yaml: No such file or directory");
-  CHECK(error_of([] { config::read_file("/tmp"); }).code == "io.cannot-read");
+  CHECK(error_of([] { config::read_option_file("/tmp"); }).code == "io.cannot-read");
 }
 
 TEST_CASE("file: a file larger than 128 KiB is refused") {
   const TemporaryFile file("big.yaml", std::string((128 << 10) + 1, '#'));
-  CHECK(error_of([&] { config::read_file(file.path()); }).code == "config.file-too-large");
+  CHECK(error_of([&] { config::read_option_file(file.path()); }).code == "config.file-too-large");
   const TemporaryFile largest("big.yaml", std::string(128 << 10, '#'));
-  CHECK(config::read_file(largest.path()).empty());
+  CHECK(config::read_option_file(largest.path()).empty());
 }
 
 TEST_CASE("file: a file of as many keys as it can have takes at most 16 MiB more than its size") {
@@ -120,7 +120,7 @@ TEST_CASE("file: a file of as many keys as it can have takes at most 16 MiB more
   const auto read = [](const char* name, const std::string& text) {
     const TemporaryFile file(name, text);
     const auto before = peak_memory_kib();
-    const std::vector<config::Assignment> keys = config::read_file(file.path());
+    const std::vector<config::Assignment> keys = config::read_option_file(file.path());
     CHECK(peak_memory_kib() - before < kMemoryPerByte * ((16 << 10) + 128));
     const auto lines = std::count(text.begin(), text.end(), '\n') + (text.back() == '\n' ? 0 : 1);
     CHECK(static_cast<long>(keys.size()) == lines);
