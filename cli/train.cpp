@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <iostream>
 
+#include "formats/module_tensors.h"
 #include "hasten/accelerator.h"
 #include "hasten/base/files.h"
 #include "hasten/base/log.h"
@@ -25,6 +26,7 @@
 #include "hasten/trainer/trainer.h"
 #include "torch_commands.h"
 #include "trainer/output_folder.h"
+#include "trainer/own_progress.h"
 #include "trainer/run_plan.h"
 
 namespace hasten::cli {
@@ -34,15 +36,8 @@ constexpr int kSignalExitBase = 128;  // added to the signal's number, as shells
 
 void print_line(const std::string& line) { std::fprintf(stderr, "%s\n", line.c_str()); }
 
-std::string shape_text(const std::vector<std::int64_t>& sizes) {
-  std::vector<std::string> parts;
-  for (const std::int64_t size : sizes) parts.push_back(std::to_string(size));
-  return "[" + join(parts, ", ") + "]";
-}
-
 void print_loaded_model(const LoadedModel& loaded, const TrainOptions& options) {
-  std::int64_t parameters = 0;
-  for (const at::Tensor& parameter : loaded.model->parameters()) parameters += parameter.numel();
+  const std::int64_t parameters = parameter_count(*loaded.model);
   print_line(str(loaded.model->name(), ": ", group_thousands(parameters), " parameters",
                  loaded.random ? ", random weights" : " from " + options.model,
                  loaded.model->problem_type() == "regression" ? ", regression" : ""));
@@ -169,8 +164,7 @@ TrainingResult train_and_evaluate(Trainer& trainer, bool evaluates) {
 // Trains, evaluates and predicts if the arguments ask for it, and returns the exit code.
 int run_trainer(Trainer& trainer, const TrainConfiguration& run, std::int64_t rows,
                 const TrainerDataset& eval) {
-  const LogLevel level = run.arguments.log_level;
-  const bool quiet = level == LogLevel::error || level == LogLevel::critical;
+  const bool quiet = hides_progress(run.arguments.log_level);
   if (run.arguments.do_train) {
     if (trainer.is_world_process_zero() && !quiet)
       print_plan(trainer.args(), rows, trainer.accelerator().process().num_processes);
@@ -209,9 +203,8 @@ class ConfigurationSaver : public TrainerCallback {
 };
 
 std::shared_ptr<TrainerCallback> progress_of(const TrainConfiguration& run) {
-  const LogLevel level = run.arguments.log_level;
   const ProgressOptions options{.bar = !run.arguments.disable_tqdm.value_or(false),
-                                .lines = level != LogLevel::error && level != LogLevel::critical};
+                                .lines = !hides_progress(run.arguments.log_level)};
   if (run.options.dashboard) return std::make_shared<DashboardCallback>(options);
   return std::make_shared<ProgressCallback>(options);
 }
@@ -226,11 +219,10 @@ void adapt(torch::nn::Module& model, const TrainOptions& options, bool prints) {
   } else {
     return;
   }
-  std::int64_t trained = 0, all = 0;
-  for (const at::Tensor& parameter : model.parameters()) {
-    all += parameter.numel();
+  const std::int64_t all = parameter_count(model);
+  std::int64_t trained = 0;
+  for (const at::Tensor& parameter : model.parameters())
     trained += parameter.requires_grad() ? parameter.numel() : 0;
-  }
   if (!prints) return;
   print_line(str(
       "  adapter", layers > 0 ? str(" of ", layers, " layers") : " from " + options.lora_adapter,
@@ -265,10 +257,8 @@ int train_exported(const TrainConfiguration& run) {
   const Worker worker = worker_of(config::whole_environment());
   files.check_batches(arguments, worker.world_size);
   if (worker.rank == 0) {
-    std::int64_t parameters = 0;
-    for (const at::Tensor& parameter : model->parameters()) parameters += parameter.numel();
-    print_line(str(options.model, ": ", group_thousands(parameters), " parameters, inputs ",
-                   join(model->input_names(), ", "), ", outputs ",
+    print_line(str(options.model, ": ", group_thousands(parameter_count(*model)),
+                   " parameters, inputs ", join(model->input_names(), ", "), ", outputs ",
                    join(model->output_names(), ", ")));
   }
   set_seed(arguments.seed);  // the seed determines the new weights of an adapter

@@ -63,4 +63,10 @@ std::string shape_text(at::IntArrayRef sizes) {
   return "[" + join(parts, ", ") + "]";
 }
 
+std::int64_t parameter_count(const torch::nn::Module& module) {
+  std::int64_t count = 0;
+  for (const at::Tensor& parameter : module.parameters()) count += parameter.numel();
+  return count;
+}
+
 }  // namespace hasten

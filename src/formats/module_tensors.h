@@ -9,11 +9,13 @@
 
 #include <torch/nn/module.h>
 
+#include <cstdint>
 #include <map>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "base/internal_api.h"
 #include "hasten/formats/detail/tensor_dict.h"
 
 namespace hasten {
@@ -43,6 +45,9 @@ ModuleTensors tensors_of(const torch::nn::Module& module,
                          const std::map<std::string, std::string>& tied = {});
 
 // Returns the sizes as text, such as "[2, 3]".
-std::string shape_text(at::IntArrayRef sizes);
+HASTEN_INTERNAL_API std::string shape_text(at::IntArrayRef sizes);
+
+// Returns how many numbers the parameters of a module have.
+HASTEN_INTERNAL_API std::int64_t parameter_count(const torch::nn::Module& module);
 
 }  // namespace hasten

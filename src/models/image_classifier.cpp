@@ -2,6 +2,7 @@
 
 #include <torch/torch.h>
 
+#include "formats/module_tensors.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
 #include "models/layers.h"
@@ -12,9 +13,7 @@ namespace hasten {
 std::optional<double> ImageClassifier::floating_point_ops(const TensorDict& batch) const {
   const at::Tensor pixels = find_or_undefined(batch, "pixel_values");
   if (!pixels.defined()) return std::nullopt;
-  std::int64_t parameters = 0;
-  for (const at::Tensor& parameter : this->parameters()) parameters += parameter.numel();
-  return 6.0 * static_cast<double>(pixels.numel()) * static_cast<double>(parameters);
+  return 6.0 * static_cast<double>(pixels.numel()) * static_cast<double>(parameter_count(*this));
 }
 
 at::Tensor ImageClassifier::pixels_of(const TensorDict& batch) const {

@@ -13,7 +13,7 @@ bool shows_progress(const TrainerCallback& callback) {
 }
 
 std::shared_ptr<TrainerCallback> progress_for(const TrainingArguments& args) {
-  const bool is_silent = args.log_level == LogLevel::error || args.log_level == LogLevel::critical;
+  const bool is_silent = hides_progress(args.log_level);
   if (args.disable_tqdm.value_or(is_silent || isatty(STDERR_FILENO) == 0)) return nullptr;
   return std::make_shared<ProgressCallback>(ProgressOptions{.lines = !is_silent});
 }
