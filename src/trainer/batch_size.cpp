@@ -6,6 +6,7 @@
 #include "hasten/device/memory.h"
 #include "hasten/process/detail/same_text.h"
 #include "hasten/process/once.h"
+#include "trainer/agreement.h"
 #include "trainer/batch_size_search.h"
 
 namespace hasten {
@@ -42,7 +43,7 @@ bool fits_everywhere(const Group& group, std::int64_t rows,
     }
   });
   if (!fits) empty_device_cache();
-  return group.reduce(at::scalar_tensor(fits ? 0 : 1, at::kInt), Reduction::max).item<int>() == 0;
+  return is_true_on_all_ranks(group, fits);
 }
 
 }  // namespace
