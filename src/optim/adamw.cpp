@@ -103,8 +103,9 @@ void check_parameter(const at::Tensor& parameter, const Options& options) {
                   "keep weights and moments in float and compute in bfloat16 by autocast");
 }
 
-// Returns true if a sparse gradient consists of whole rows, which the kernel for tables requires.
-bool is_row_sparse(const at::Tensor& gradient, const at::Tensor& parameter) {
+// Returns true if the kernel for tables accepts the gradient: it is sparse and has whole rows, and
+// the parameter is a contiguous CPU tensor of the same type.
+bool fits_table_kernel(const at::Tensor& gradient, const at::Tensor& parameter) {
   return gradient.is_sparse() && gradient.sparse_dim() == 1 &&
          gradient.scalar_type() == parameter.scalar_type() && parameter.device().is_cpu() &&
          parameter.is_contiguous();
@@ -275,7 +276,7 @@ AdamW::Entry AdamW::entry_of(const at::Tensor& parameter, std::int64_t index,
     state.exp_avg_sq(with_layout_of(values, state.exp_avg_sq(), moments));
   }
   at::Tensor gradient = given;
-  if (is_double(parameter) || !is_row_sparse(given, values)) {
+  if (is_double(parameter) || !fits_table_kernel(given, values)) {
     const at::Tensor dense = given.layout() == at::kStrided ? given : given.to_dense();
     gradient = with_layout_of(values, dense, values.scalar_type());
   }
