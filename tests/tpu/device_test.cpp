@@ -116,7 +116,7 @@ TEST_CASE(
 
 TEST_CASE("tpu: a missing device and forked processes are errors") {
   tpu_device();
-  CHECK(missing_tpu_reason().empty());
+  CHECK(unusable_tpu_reason().empty());
   CHECK(code_of([] { tpu_device(1); }) == "device.tpu-index");
   CHECK(code_of([] { notebook_launcher([] {}, {.num_processes = 2}); }) ==
         "process.fork-after-tpu");

@@ -82,7 +82,7 @@ bool machine_has_tpu(const std::string& devices) {
   return !config::installed_tpus(devices).empty();
 }
 
-std::string missing_tpu_reason() {
+std::string unusable_tpu_reason() {
   const std::string missing = config::missing_tpu_reason(config::whole_environment());
   return missing.empty() ? find_tpu_function<Open>(kOpen).missing : missing;
 }

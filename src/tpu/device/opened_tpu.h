@@ -24,7 +24,7 @@ bool machine_has_tpu(const std::string& devices = "/sys/bus/pci/devices");
 bool tpus_can_communicate();
 // Returns what tpu_device() lacks to open a TPU, or an empty string if it lacks nothing. Loads the
 // module, but opens no device.
-HASTEN_INTERNAL_API std::string missing_tpu_reason();
+HASTEN_INTERNAL_API std::string unusable_tpu_reason();
 // Returns device `index`. The first call opens the TPU, which takes some seconds. It decides for
 // the whole process how the TPU is opened. Throws IoError "device.tpu-missing",
 // "device.tpu-module", "device.tpu-package", "device.tpu-versions", "device.tpu-busy",

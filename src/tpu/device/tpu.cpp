@@ -51,7 +51,7 @@ class Tpu final : public Device {
  public:
   Tpu() : Device(at::kPrivateUse1, kTraits) {}
 
-  bool is_available() const override { return missing_tpu_reason().empty(); }
+  bool is_available() const override { return unusable_tpu_reason().empty(); }
   bool is_open() const override { return tpu_is_open(); }
   bool is_chosen(const DeviceRequest& request) const override {
     if (request.required == "tpu") return true;
