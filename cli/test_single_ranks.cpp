@@ -154,7 +154,7 @@ CheckOutcome evaluate_devices(RankContext&, const std::vector<Json>& facts) {
 
 // Each rank must find the same process state each time it asks.
 
-Json process_state(RankContext& rank) {
+Json repeated_process_state(RankContext& rank) {
   const bool cpu = rank.process.device.is_cpu();
   const ProcessState first = ProcessState::of(rank.worker, cpu);
   const ProcessState again = ProcessState::of(worker_of(config::whole_environment()), cpu);
@@ -211,7 +211,7 @@ std::vector<Check> checks_of_single_ranks() {
       {"address", environment, evaluate_address},
       {"threads", environment, evaluate_threads},
       {"devices", environment, evaluate_devices},
-      {"process state", process_state, evaluate_process_state},
+      {"process state", repeated_process_state, evaluate_process_state},
       {"seeds", seeds, evaluate_seeds},
   };
 }
