@@ -56,7 +56,9 @@ bool is_informative(const std::vector<std::string>& stack) {
   return !stack.empty();
 }
 
-void write_all(std::string_view left) {
+// Unlike write_all() of a descriptor, it waits if standard error is non-blocking and full, because
+// the process ends after the report.
+void write_to_standard_error(std::string_view left) {
   while (!left.empty()) {
     const ssize_t written = write(STDERR_FILENO, left.data(), left.size());
     if (written > 0) {
@@ -193,7 +195,8 @@ class Watchdog::State {
   // it may serve the store.
   [[noreturn]] void end(const LateRankReport& report) const {
     const bool prints = report.printed_by == options_.rank;
-    if (prints) completes_within(kPrintTimeout, [text = report.text] { write_all(text); });
+    if (prints)
+      completes_within(kPrintTimeout, [text = report.text] { write_to_standard_error(text); });
     completes_within(kFlushTimeout, flush_streams);  // the hanging thread may hold a stream's lock
     const auto threads = {calls_->snapshot().thread, creator_thread_, getpid()};
     for (const pid_t thread : threads) {
