@@ -125,7 +125,8 @@ at::Tensor sample_of(const std::vector<at::Tensor>& tensors) {
   return sample;
 }
 
-// Returns the first rank whose sample differs from rank 0's, or -1.
+// Returns the first rank whose sample differs from rank 0's, or -1. check_same_text() compares
+// texts exactly, but floating-point numbers of different machines may differ within a tolerance.
 std::int64_t first_differing_rank(const at::Tensor& samples) {
   const at::Tensor exact = samples.narrow(1, 0, 2), floating = samples.narrow(1, 2, kSamples);
   const at::Tensor size = floating[0].abs().nan_to_num(0.0, 0.0, 0.0).max();
