@@ -41,7 +41,7 @@ Value value_in(const YAML::Node& node, const std::string& name, const std::strin
     std::vector<std::string> items;
     for (const YAML::Node& item : node) {
       if (!item.IsScalar())
-        throw_syntax(where, "a list contains " + scalar(item) + " instead of names");
+        throw_syntax(where, "a list that contains " + scalar(item), "names in the list");
       items.push_back(item.Scalar());
     }
     return items;
@@ -137,9 +137,9 @@ nlohmann::ordered_json load_json(const std::string& text, const std::string& nam
       }
       throw_duplicate(name, error.repeated().back(), places.place(position));
     }
-    if (error.byte() == 0) throw_syntax(name, error.what());
+    if (error.byte() == 0) throw_syntax(name, error.what(), "a map from names to values");
     throw_syntax(places.place(std::min(error.byte(), text.size())),
-                 "invalid JSON: " + error.detail());
+                 "invalid JSON: " + error.detail(), "a JSON object");
   }
 }
 
@@ -206,7 +206,9 @@ std::string read_configuration(const std::string& path) {
   if (file) file.read(text.data(), static_cast<std::streamsize>(text.size()));
   if (!file.is_open() || file.bad() || (file.fail() && !file.eof())) {
     const std::string reason = errno != 0 ? std::strerror(errno) : "it cannot be read";
-    throw IoError("io.cannot-read", {.what = "configuration file " + path + ": " + reason});
+    throw IoError(
+        "io.cannot-read",
+        {.what = "configuration file " + path, .got = reason, .expected = "a readable file"});
   }
   text.resize(static_cast<std::size_t>(file.gcount()));
   if (text.size() <= kMaxFileBytes) return text;

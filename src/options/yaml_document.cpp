@@ -46,8 +46,8 @@ int last_line(const std::string& text) {
 
 }  // namespace
 
-void throw_syntax(const std::string& where, const std::string& problem) {
-  throw ConfigError("config.syntax", {.what = where + ": " + problem});
+void throw_syntax(const std::string& where, const std::string& got, const std::string& expected) {
+  throw ConfigError("config.syntax", {.what = where, .got = got, .expected = expected});
 }
 
 void throw_duplicate(const std::string& where, const std::string& key, const std::string& first) {
@@ -61,12 +61,12 @@ std::string yaml_location(const YAML::Node& node, const std::string& name) {
 
 YAML::Node load_yaml_document(const std::string& text, const std::string& name) {
   try {
-    if (has_second_document(text)) throw_syntax(name, "more than one YAML document");
+    if (has_second_document(text)) throw_syntax(name, "more than one YAML document", "one");
     return YAML::Load(text);
   } catch (const YAML::Exception& error) {
-    if (error.mark.is_null()) throw_syntax(name, error.msg);
+    if (error.mark.is_null()) throw_syntax(name, "invalid YAML: " + error.msg, "a YAML map");
     const int line = std::min(error.mark.line, last_line(text));
-    throw_syntax(str(name, ':', line + 1), error.msg);
+    throw_syntax(str(name, ':', line + 1), "invalid YAML: " + error.msg, "a YAML map");
   }
 }
 

@@ -18,7 +18,8 @@ YAML::Node load_yaml_document(const std::string& text, const std::string& name);
 // Returns the file and the line of a node.
 std::string yaml_location(const YAML::Node& node, const std::string& name);
 
-[[noreturn]] void throw_syntax(const std::string& where, const std::string& problem);
+[[noreturn]] void throw_syntax(const std::string& where, const std::string& got,
+                               const std::string& expected);
 [[noreturn]] void throw_duplicate(const std::string& where, const std::string& key,
                                   const std::string& first);
 

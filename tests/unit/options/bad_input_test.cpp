@@ -221,7 +221,8 @@ const std::vector<BadFile> bad_files = {
     {"a.yaml", "seed: [1\n", "config.syntax", "/a.yaml:"},
     {"a.yaml", "- seed\n", "config.syntax", "expected one map from option names to values"},
     {"a.yaml", "seed\n", "config.syntax", "expected one map"},
-    {"a.yaml", "seed: 1\n---\nseed: 2\n", "config.syntax", "/a.yaml: more than one YAML document"},
+    {"a.yaml", "seed: 1\n---\nseed: 2\n", "config.syntax",
+     "/a.yaml: got more than one YAML document, expected one"},
     {"a.yaml", "[a, b]: 1\n", "config.syntax", "/a.yaml:1: expected one map"},
     {"a.yaml", "training:\n  seed: 1\n", "config.unknown-key", "/a.yaml:1: unknown key training"},
     {"a.yaml", "config_file: b.yaml\n", "config.unknown-key",
@@ -233,14 +234,14 @@ const std::vector<BadFile> bad_files = {
     {"a.yaml", "lr_scheduler_type: cosine\nlr_scheduler_kwargs: {num_cycles: 1, num_cycles: 2}\n",
      "config.duplicate-key", "num_cycles is given twice"},
     {"a.yaml", "label_names: [a, [b]]\n", "config.syntax",
-     "/a.yaml:1: a list contains [...] instead of names"},
+     "/a.yaml:1: got a list that contains [...], expected names in the list"},
     {"a.yaml", ",seed: 1\n", "config.syntax", "more than one YAML document"},
     {"a.yaml", "{seed: 1} bf16: true\n", "config.syntax", "/a.yaml:"},
     {"a.json", "{\"seed\": 1,\n \"lerning_rate\": 1}", "config.unknown-key",
      "/a.json:2: unknown key lerning_rate"},
     {"a.json", "{\"seed\": 1,\n \"seed\": 2}", "config.duplicate-key", "seed is given twice"},
-    {"a.json", "{\"seed\": 1,\n \"bf16\": tru}", "config.syntax", "/a.json:2: invalid JSON"},
-    {"a.json", "", "config.syntax", "/a.json:1: invalid JSON"},
+    {"a.json", "{\"seed\": 1,\n \"bf16\": tru}", "config.syntax", "/a.json:2: got invalid JSON"},
+    {"a.json", "", "config.syntax", "/a.json:1: got invalid JSON"},
     {"a.json", "[1]", "config.syntax", "expected one map"},
     {"a.json", "{\"seed\": \"x\"}", "config.bad-value", "/a.json:1: seed: got 'x'"},
     {"a.json", "{\"max_steps\": 1.5}", "config.bad-value", "max_steps: got '1.5'"},
@@ -281,7 +282,7 @@ TEST_CASE("bad input: the error for each invalid variable names it") {
         "HASTEN_OPTIM grokadamw is not supported. Hint: use adamw_torch_fused");
   CHECK(contains(text("HASTEN_MAX_STEP", "1"), "did you mean HASTEN_MAX_STEPS?"));
   CHECK(contains(text("HASTEN_CONFIG_FILE", "/nowhere"),
-                 "configuration file /nowhere: No such file"));
+                 "configuration file /nowhere: got No such file"));
 }
 
 TEST_CASE("bad input: a run without a model or data is refused") {

@@ -101,7 +101,9 @@ TEST_CASE("file: a missing file or a folder is an error of the system") {
   const auto missing = error_of([] { config::read_option_file("/nowhere/train.yaml"); });
   CHECK(missing.code == "io.cannot-read");
   CHECK(missing.exit_code == 4);
-  CHECK(missing.text == "configuration file /nowhere/train.yaml: No such file or directory");
+  CHECK(missing.text ==
+        "configuration file /nowhere/train.yaml: got No such file or directory, expected a "
+        "readable file");
   CHECK(error_of([] { config::read_option_file("/tmp"); }).code == "io.cannot-read");
 }
 
