@@ -5,9 +5,9 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <filesystem>
 
+#include "cannot_run.h"
 #include "hasten/base/error.h"
 #include "launch/thread_waiting.h"
 #include "own_program.h"
@@ -34,7 +34,7 @@ void exec_torch_program(char** argv) {
   if (const auto variable = thread_waiting_variable())
     setenv(variable->first.c_str(), variable->second.c_str(), 1);
   execv(program.c_str(), argv);
-  throw IoError("io.cannot-run", {.what = program + ": " + std::strerror(errno)});
+  throw_cannot_run(program, errno);
 }
 
 }  // namespace hasten::cli

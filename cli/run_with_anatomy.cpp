@@ -4,13 +4,14 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <filesystem>
 
 #include "base/child_process.h"
 #include "base/library_folder.h"
+#include "cannot_run.h"
 #include "commands/predicted_device.h"
 #include "hasten/base/error.h"
 #include "hasten/base/files.h"
@@ -47,7 +48,7 @@ void preload_attachment() {
   const std::vector<char*> arguments = exec_arguments(options.program);
   std::fflush(nullptr);
   execvp(arguments[0], arguments.data());
-  throw IoError("io.cannot-run", {.what = options.program[0] + ": " + std::strerror(errno)});
+  throw_cannot_run(options.program[0], errno);
 }
 
 // Runs the program dry on the CPU. It writes its anatomy into `file`, which the report on the
@@ -63,7 +64,7 @@ void predict_into(const ObserveOptions& options, const std::string& file) {
     dup2(null_device, STDERR_FILENO);
     execvp(arguments[0], arguments.data());  // if it fails, the second run reports why
   });
-  if (child.error() != 0) throw IoError("io.cannot-run", {.what = std::strerror(child.error())});
+  if (child.error() != 0) throw_cannot_run(options.program[0], child.error());
   child.reap();
 }
 

@@ -6,8 +6,10 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <future>
 #include <thread>
 
@@ -43,7 +45,8 @@ rendezvous::StoreClient store_of_job(milliseconds limit) {
 void report(const Json& message) {
   const std::string line = json_line(message) + "\n";
   if (write(kReportFile, line.data(), line.size()) < 0)
-    throw IoError("io.write", {.what = "cannot write the report of hasten test"});
+    throw IoError("io.write",
+                  {.what = "cannot write the report of hasten test", .got = std::strerror(errno)});
 }
 
 class RankRunner {

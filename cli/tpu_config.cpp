@@ -5,8 +5,8 @@
 
 #include <cerrno>
 #include <cstdio>
-#include <cstring>
 
+#include "cannot_run.h"
 #include "core_commands.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
@@ -49,7 +49,7 @@ int tpu_config(int argc, char** argv) {
   const std::string program = find_gcloud();
   std::fflush(nullptr);
   execv(program.c_str(), exec_arguments(command).data());
-  throw IoError("io.cannot-run", {.what = program + ": " + std::strerror(errno)});
+  throw_cannot_run(program, errno);
 }
 
 }  // namespace hasten::cli
