@@ -29,9 +29,10 @@ void read_normalizer(const Fields& root, TokenizerOptions& options) {
   options.do_lower_case = fields.flag("lowercase");
 }
 
-[[noreturn]] void throw_bad_vocabulary(const std::string& where, const std::string& what,
-                                       const std::string& hint) {
-  throw DataError("tokenizers.bad-vocabulary", {.what = where + ": " + what, .hint = hint});
+[[noreturn]] void throw_bad_vocabulary(const std::string& where, const std::string& got,
+                                       const std::string& expected, const std::string& hint) {
+  throw DataError("tokenizers.bad-vocabulary",
+                  {.what = where, .got = got, .expected = expected, .hint = hint});
 }
 
 // Returns an id. Throws if the value is not an id. The name of its place is built only here,
@@ -50,14 +51,14 @@ std::vector<std::string> read_vocabulary(const Json& vocabulary, const std::stri
                       value.get<std::int64_t>() <= kMaxTokenId;
     const auto id = fits ? value.get<std::size_t>() : require_id(value, token, where);
     if (id >= tokens.size()) {
-      throw_bad_vocabulary(
-          where,
-          str("\"", token, "\" has the id ", id, ", but there are ", tokens.size(), " tokens"),
-          "ids must be 0, 1, 2, ... without gaps; a duplicate token leaves a gap");
+      throw_bad_vocabulary(where, str("the id ", id, " of \"", token, "\""),
+                           str("an id less than ", tokens.size(), ", the number of tokens"),
+                           "ids must be 0, 1, 2, ... without gaps; a duplicate token leaves a gap");
     }
     if (taken[id])
-      throw_bad_vocabulary(
-          where, str("\"", tokens[id], "\" and \"", token, "\" have the same id ", id), "");
+      throw_bad_vocabulary(where,
+                           str("the id ", id, " for both \"", tokens[id], "\" and \"", token, "\""),
+                           "a different id for each token", "");
     taken[id] = true;
     tokens[id] = token;
   }
@@ -90,15 +91,16 @@ void read_decoder(const Fields& root, Definition& definition) {
 using Kind = TemplatePiece::Kind;
 constexpr std::int64_t kMaxInt32 = std::numeric_limits<std::int32_t>::max();
 
-[[noreturn]] void throw_bad_template(const std::string& where, const std::string& what) {
-  throw DataError("tokenizers.bad-template", {.what = where + ": " + what});
+[[noreturn]] void throw_bad_template(const std::string& where, const std::string& got,
+                                     const std::string& expected) {
+  throw DataError("tokenizers.bad-template", {.what = where, .got = got, .expected = expected});
 }
 
 // Reads the tokens that one name in the templates means:
 //   {"id": name, "ids": [...], "tokens": [...]}
 void read_special(const Fields& specials, TemplatePiece& piece, const std::string& where) {
   if (!specials.find(piece.name.c_str()))
-    throw_bad_template(where, "\"" + piece.name + "\" is not in special_tokens");
+    throw_bad_template(where, "\"" + piece.name + "\"", "a name in special_tokens");
   const Fields fields = specials.object(piece.name.c_str());
   for (const Json& id : fields.list("ids"))
     piece.ids.push_back(
@@ -107,7 +109,8 @@ void read_special(const Fields& specials, TemplatePiece& piece, const std::strin
     piece.tokens.push_back(Fields::text_of(token, fields.where() + ".tokens"));
   if (piece.ids.size() != piece.tokens.size())
     throw_bad_template(fields.where(),
-                       str(piece.ids.size(), " ids for ", piece.tokens.size(), " tokens"));
+                       str(piece.ids.size(), " ids for ", piece.tokens.size(), " tokens"),
+                       "an id for each token");
 }
 
 // Reads {"Sequence": {"id": "A", "type_id": 0}} or {"SpecialToken": {"id": "[CLS]", "type_id": 0}}.
@@ -126,8 +129,7 @@ TemplatePiece read_piece(const Json& value, const Fields& specials, const std::s
   } else if (id == "B" && is_pair) {
     piece.kind = Kind::second_text;
   } else if (id != "A") {
-    throw_bad_template(
-        where, str("got text \"", id, "\", expected ", is_pair ? "\"A\" or \"B\"" : "\"A\""));
+    throw_bad_template(where, "text \"" + id + "\"", is_pair ? "\"A\" or \"B\"" : "\"A\"");
   }
   return piece;
 }
@@ -203,7 +205,8 @@ std::vector<AddedToken> read_added_tokens(const Fields& root) {
 std::pair<std::string, std::int32_t> read_token_and_id(const Fields& fields, const char* key) {
   const std::string where = fields.where() + "." + key;
   const Json& value = fields.list(key);
-  if (value.size() != 2) throw_bad_template(where, "expected a token and its id");
+  if (value.size() != 2)
+    throw_bad_template(where, str(value.size(), " items"), "a token and its id");
   return {Fields::text_of(value[0], where),
           static_cast<std::int32_t>(Fields::integer_of(value[1], 0, kMaxInt32, where))};
 }
