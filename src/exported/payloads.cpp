@@ -25,7 +25,8 @@ constexpr std::size_t kMaxDimensions = 64;
 
 std::int64_t fixed_size(const Size& size, const JsonCursor& place) {
   const std::int64_t* const number = std::get_if<std::int64_t>(&size);
-  if (number == nullptr || *number < 0) place.fail("a size that is no number", "a number from 0");
+  if (number == nullptr || *number < 0)
+    place.fail("a size that is not a number", "a number from 0");
   return *number;
 }
 

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <functional>
 #include <map>
+#include <string>
 
 #include "hasten/base/error.h"
 
@@ -14,8 +15,9 @@ namespace {
 using c10::IValue;
 using Values = std::vector<IValue>;
 
-[[noreturn]] void fail_symbol(const std::string& what) {
-  throw DataError("exported.graph", {.what = "arithmetic with sizes: " + what});
+[[noreturn]] void fail_symbol(const std::string& got, const std::string& expected) {
+  throw DataError("exported.graph",
+                  {.what = "arithmetic with sizes", .got = got, .expected = expected});
 }
 
 bool is_integral(const IValue& value) { return value.isInt() || value.isBool(); }
@@ -23,7 +25,7 @@ bool is_integral(const IValue& value) { return value.isInt() || value.isBool(); 
 std::int64_t integer_of(const IValue& value) {
   if (value.isInt()) return value.toInt();
   if (value.isBool()) return value.toBool() ? 1 : 0;
-  fail_symbol("expected an integer, got " + value.tagKind());
+  fail_symbol(value.tagKind(), "an integer");
 }
 
 double double_of(const IValue& value) {
@@ -32,7 +34,7 @@ double double_of(const IValue& value) {
 }
 
 std::int64_t floor_quotient(std::int64_t a, std::int64_t b) {
-  if (b == 0) fail_symbol("a division by zero");
+  if (b == 0) fail_symbol("a division by zero", "another divisor");
   if (b == -1) return static_cast<std::int64_t>(0 - static_cast<std::uint64_t>(a));
   return a / b - (a % b != 0 && (a < 0) != (b < 0));
 }
@@ -86,7 +88,7 @@ IValue power(const Values& v) {
   return std::pow(double_of(v[0]), double_of(v[1]));
 }
 IValue true_divide(const Values& v) {
-  if (double_of(v[1]) == 0) fail_symbol("a division by zero");
+  if (double_of(v[1]) == 0) fail_symbol("a division by zero", "another divisor");
   return double_of(v[0]) / double_of(v[1]);
 }
 IValue negate(const Values& v) {
@@ -112,7 +114,8 @@ IValue invert(const Values& v) { return integer_of(v[0]) == 0; }
 IValue to_integer(const Values& v) {
   if (is_integral(v[0])) return integer_of(v[0]);
   const double value = std::trunc(double_of(v[0]));
-  if (!(std::abs(value) < 9.2e18)) fail_symbol("a number that is no integer of 64 bits");
+  if (!(std::abs(value) < 9.2e18))
+    fail_symbol(std::to_string(value), "a number that fits into 64 bits");
   return static_cast<std::int64_t>(value);
 }
 IValue to_double(const Values& v) { return double_of(v[0]); }
