@@ -65,10 +65,14 @@ const LauncherVariables* find_launcher_variables(const Variables& variables) {
 // Throws if a variable mentions other processes. No launcher has given this process a rank.
 void check_single_process(const Variables& variables) {
   if (variables.number("WORLD_SIZE").value_or(1) != 1)
-    throw_environment({.what = "WORLD_SIZE is " + variables.text("WORLD_SIZE") + " without RANK",
+    throw_environment({.what = "WORLD_SIZE",
+                       .got = variables.text("WORLD_SIZE") + " without RANK",
+                       .expected = "both variables, or WORLD_SIZE = 1",
                        .hint = "set RANK too, or start with hasten launch"});
   if (variables.number("RANK").value_or(0) != 0)
-    throw_environment({.what = "RANK is " + variables.text("RANK") + " without WORLD_SIZE",
+    throw_environment({.what = "RANK",
+                       .got = variables.text("RANK") + " without WORLD_SIZE",
+                       .expected = "both variables, or RANK = 0",
                        .hint = "set WORLD_SIZE too, or start with hasten launch"});
 }
 
@@ -77,9 +81,10 @@ void check_world_size_matches(const LauncherVariables& names, const Worker& work
                               const Variables& variables) {
   const auto other = variables.number("WORLD_SIZE");
   if (other && *other != worker.world_size)
-    throw_environment(
-        {.what = str("WORLD_SIZE is ", *other, ", but ", names.world, " is ", worker.world_size),
-         .hint = "unset WORLD_SIZE, or set RANK too"});
+    throw_environment({.what = "WORLD_SIZE",
+                       .got = str(*other),
+                       .expected = str(worker.world_size, ", the value of ", names.world),
+                       .hint = "unset WORLD_SIZE, or set RANK too"});
 }
 
 void check_below(std::int64_t value, const char* name, std::int64_t limit, const char* of) {

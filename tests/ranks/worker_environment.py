@@ -182,7 +182,7 @@ def with_open_mpi():
     placed = check_run("mpirun -x MASTER_ADDR", "Open MPI", [2], *start, "-n", 2, "-x", "MASTER_ADDR=localhost", "-x", "MASTER_PORT=4242", PROGRAM)
     check({(w["master_addr"], w["master_port"]) for w in placed} == {("localhost", 4242)}, "an address and port from the caller are used")
     check_run("mpirun -x WORLD_SIZE=2", "Open MPI", [2], *start, "-n", 2, "-x", "WORLD_SIZE=2", PROGRAM)
-    check_refused("mpirun -n 2 -x WORLD_SIZE=3", "WORLD_SIZE is 3", *start, "-n", 2, "-x", "WORLD_SIZE=3", PROGRAM)
+    check_refused("mpirun -n 2 -x WORLD_SIZE=3", "WORLD_SIZE: got 3", *start, "-n", 2, "-x", "WORLD_SIZE=3", PROGRAM)
     check_launcher_refused("mpirun -n 2", "Open MPI", *start, "-n", 2)
     single = run(*start, "-n", 1, HASTEN, "launch", "-q", "-n", 2, PROGRAM)
     check_workers("mpirun -n 1 hasten launch -n 2", workers_in(single.stdout), "hasten launch", [2], single.stdout + single.stderr)
