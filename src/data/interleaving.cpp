@@ -89,8 +89,10 @@ std::vector<std::int64_t> interleaved_rows(const std::vector<std::int64_t>& size
   SourceChooser chooser(sizes.size(), options);
   for (std::size_t i = 0; i < sizes.size(); ++i) {
     if (sizes[i] > 0) continue;
-    throw DataError("data.empty", {.what = str("interleave_datasets: dataset ", i, " of ",
-                                               sizes.size(), " has no rows")});
+    throw DataError("data.empty",
+                    {.what = str("interleave_datasets: dataset ", i, " of ", sizes.size()),
+                     .got = "no rows",
+                     .expected = "at least one row"});
   }
   const auto [shortest, longest] = std::minmax_element(sizes.begin(), sizes.end());
   if (options.probabilities.empty()) {

@@ -120,8 +120,9 @@ void LoaderCore::Impl::start(const LoaderState& from) {
     if (ahead.is_end()) {
       stop();
       if (from.rows == 0) throw DataError("data.empty", {.what = "the stream returned no batch"});
-      throw DataError("data.state", {.what = str("the stream ended before batch ", from.batch,
-                                                 " of epoch ", from.epoch),
+      throw DataError("data.state", {.what = str("batch ", from.batch, " of epoch ", from.epoch),
+                                     .got = "the end of the stream",
+                                     .expected = "the batch at which the pass continues",
                                      .hint = "use the stream that the state was saved with"});
     }
     finished = !ahead.batch && !ahead.error;

@@ -42,7 +42,9 @@ std::int64_t length_of_row(const TensorDict& row, const std::string& column, std
 
 void fail_lengths(const std::string& what) {
   throw DataError("data.lengths",
-                  {.what = "grouping rows by length: " + what,
+                  {.what = "grouping rows by length",
+                   .got = what,
+                   .expected = "one length for each row",
                    .hint = "give the rows a column with their lengths, or choose another order"});
 }
 

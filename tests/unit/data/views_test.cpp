@@ -85,7 +85,7 @@ TEST_CASE("views: interleaving that cannot end is refused") {
       "must be exhausted"));
   CHECK(error({.probabilities = {1, 0}}) == "none");
   CHECK(contains(error_of([&] { interleave_datasets({}, rows, CountingDataset{}); }),
-                 "dataset 1 of 2 has no rows"));
+                 "dataset 1 of 2: got no rows"));
 }
 
 TEST_CASE("views: a split divides the rows, by share or by number") {
