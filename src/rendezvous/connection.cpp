@@ -215,7 +215,9 @@ std::string Connection::receive(RunningClock& clock, Clock::time_point deadline,
                     {.what = str("the connection for ", what, " is lost: ", close_reason_)});
     }
     if (clock.now() >= deadline)
-      throw IoError("rendezvous.time", {.what = str("no answer within the time limit for ", what)});
+      throw IoError("rendezvous.time", {.what = str("the connection for ", what),
+                                        .got = "no answer within the time limit",
+                                        .expected = "an answer"});
     wait(clock, deadline);
   }
 }

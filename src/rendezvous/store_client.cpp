@@ -127,8 +127,9 @@ Unpacker StoreClient::call(const Packer& request, std::string_view what,
          .hint = "check whether the ranks that set them have started and are still running"});
   }
   if (kind != StoreStatus::done)
-    throw UsageError("rendezvous.store",
-                     {.what = str("the store refused the request ", what, ": ", fields.text())});
+    throw UsageError("rendezvous.store", {.what = str("the request ", what, " to the job's store"),
+                                          .got = str("the refusal \"", fields.text(), "\""),
+                                          .expected = "the result"});
   return fields;
 }
 
