@@ -3,6 +3,8 @@
 #include <sys/mman.h>
 #include <torch/torch.h>
 
+#include <cerrno>
+#include <system_error>
 #include <unordered_map>
 #include <utility>
 
@@ -34,10 +36,11 @@ at::Tensor lazily_mapped_zeros(const at::Tensor& like, at::ScalarType type) {
   void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (memory == MAP_FAILED) {
-    throw MemoryError(
-        "optim.out-of-memory",
-        {.what = str("cannot allocate ", human_bytes(static_cast<std::int64_t>(bytes)),
-                     " for the moments of AdamW")});
+    throw MemoryError("optim.out-of-memory",
+                      {.what = "memory for the moments of AdamW",
+                       .got = std::generic_category().message(errno),
+                       .expected = human_bytes(static_cast<std::int64_t>(bytes)),
+                       .hint = "train fewer parameters, or use an optimizer with fewer moments"});
   }
   const auto report = [bytes](void* at, int sign) {  // as LibTorch's allocator does
     c10::reportMemoryUsageToProfiler(at, sign * static_cast<std::int64_t>(bytes), 0, 0, at::kCPU);
