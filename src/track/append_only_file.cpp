@@ -58,8 +58,8 @@ AppendOnlyFile::AppendOnlyFile(std::filesystem::path path) : path_(std::move(pat
   if (path_.has_parent_path()) make_directories(path_.parent_path());
   file_ = Descriptor(open_file(path_, O_WRONLY | O_CREAT | O_APPEND, 0666));
   if (file_.get() < 0) {
-    throw IoError("io.open", {.what = str("cannot open ", path_.string(), ": ",
-                                          std::generic_category().message(errno)),
+    throw IoError("io.open", {.what = "cannot open " + path_.string(),
+                              .got = std::generic_category().message(errno),
                               .hint = "choose another logging_dir"});
   }
   was_empty_ = size_of(file_.get()) <= 0;
