@@ -51,7 +51,7 @@ std::string step_duration(double seconds) {
 
 std::string limit_text(std::int64_t memory, std::int64_t process) {
   return str(" within ", human_bytes(memory),
-             process > 0 ? str(", of which the program takes ", human_bytes(process)) : "");
+             process > 0 ? str(", of which the program itself uses ", human_bytes(process)) : "");
 }
 
 std::string fit_text(std::int64_t bytes, std::int64_t memory) {

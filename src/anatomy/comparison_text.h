@@ -15,7 +15,7 @@ namespace hasten::anatomy {
 std::string three_digits(double value);
 // Returns "812 ms" or "11.3 s", or "-" if the time is not known.
 std::string step_duration(double seconds);
-// Returns " within 2.15 GB, of which the program takes 123 MB".
+// Returns " within 2.15 GB, of which the program itself uses 123 MB".
 std::string limit_text(std::int64_t memory, std::int64_t process);
 // Returns "fits" or "does not fit".
 std::string fit_text(std::int64_t bytes, std::int64_t memory);

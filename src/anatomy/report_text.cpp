@@ -1,19 +1,20 @@
 // Writes the report as tables for a terminal.
+#include "hasten/anatomy/report.h"
+
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
+
 #include "anatomy/comparison_text.h"
 #include "base/count_text.h"
 #include "hasten/base/text.h"
-
-#include "hasten/anatomy/report.h"
 
 namespace hasten::anatomy {
 namespace {
 
 using Rows = std::vector<std::vector<std::string>>;
 
-std::string share(double part, double whole) {
+std::string percent_text(double part, double whole) {
   return whole > 0 ? fixed(100 * part / whole, part / whole < 0.001 ? 3 : 1) + " %" : "-";
 }
 
@@ -23,7 +24,7 @@ std::string per_parameter(std::int64_t bytes, std::int64_t parameters) {
              : "-";
 }
 
-std::string in_units(double value, const char* unit) {
+std::string with_unit_prefix(double value, const char* unit) {
   constexpr const char* kPrefix[] = {"", "k", "M", "G", "T", "P"};
   int step = 0;
   while (value >= 1000 && step < 5) {
@@ -61,7 +62,7 @@ std::string memory_text(const Report& report) {
     const std::int64_t bytes = memory.at_peak[i];
     const bool by_parameter = i <= static_cast<std::size_t>(Component::gradients);
     rows.push_back({std::string(name_of(component)), group_thousands(bytes),
-                    share(static_cast<double>(bytes), static_cast<double>(memory.peak)),
+                    percent_text(static_cast<double>(bytes), static_cast<double>(memory.peak)),
                     by_parameter ? per_parameter(bytes, memory.parameters) : "",
                     textbook(memory, component).text, group_thousands(memory.max_bytes[i])});
   }
@@ -76,17 +77,18 @@ std::string memory_text(const Report& report) {
              "; after the last: ", human_bytes(memory.after), ".\n");
 }
 
-// The memory that the GPU needs, and whether it has as much.
+// Returns the table of the memory that the GPU needs, and whether it fits.
 std::string gpu_text(const Memory& memory) {
   const GpuMemory& gpu = *memory.gpu;
   const std::int64_t needed = needed_bytes(memory);
   const auto row = [&](const char* what, std::int64_t bytes) {
-    return std::vector<std::string>{what, group_thousands(bytes),
-                                    share(static_cast<double>(bytes), static_cast<double>(needed))};
+    return std::vector<std::string>{
+        what, group_thousands(bytes),
+        percent_text(static_cast<double>(bytes), static_cast<double>(needed))};
   };
   Rows rows = {row("tensors at the peak", memory.peak),
                row("cached by the allocator at the peak", gpu.reserved_at_peak - memory.peak),
-               row("more cached at other times", gpu.reserved - gpu.reserved_at_peak)};
+               row("additionally cached at other times", gpu.reserved - gpu.reserved_at_peak)};
   if (gpu.context > 0) rows.push_back(row("context, kernels, libraries", gpu.context));
   rows.push_back(row("total", needed));
   std::string text = table({"memory of the GPU", "bytes", "share"}, rows);
@@ -113,7 +115,7 @@ std::string largest_components(const ComponentBytes& bytes) {
   return join(words, ", ");
 }
 
-// "bert.embeddings 90 MiB, ...": the layers that hold most.
+// "bert.embeddings 90 MiB, ...": the layers that use most memory.
 std::string largest_layers(const std::vector<ModuleMemory>& modules) {
   std::vector<std::string> words;
   for (const ModuleMemory& each : modules) {
@@ -143,20 +145,20 @@ std::string modules_text(const Memory& memory) {
   return text;
 }
 
-// A prediction (`dry`) has no times.
+// Rows of a prediction (`dry`) have no times.
 std::vector<std::string> operation_row(const std::string& name, const OperationTotal& each,
                                        const OperationTotal& all, bool dry) {
   const auto bytes = static_cast<double>(each.bytes_read + each.bytes_written);
   std::vector<std::string> row = {name,
                                   group_thousands(each.count),
-                                  in_units(each.flops, "FLOP"),
-                                  share(each.flops, all.flops),
+                                  with_unit_prefix(each.flops, "FLOP"),
+                                  percent_text(each.flops, all.flops),
                                   human_bytes(each.bytes_read),
                                   human_bytes(each.bytes_written),
                                   bytes > 0 ? fixed(each.flops / bytes, 2) : "-"};
   if (!dry) {
     row.push_back(fixed(1000 * each.seconds, 1) + " ms");
-    row.push_back(share(each.seconds, all.seconds));
+    row.push_back(percent_text(each.seconds, all.seconds));
   }
   return row;
 }
@@ -174,7 +176,8 @@ OperationTotal grand_total(const Report& report) {
 }
 
 std::string roof_text(double flops_per_second, const char* type) {
-  return flops_per_second > 0 ? str(in_units(flops_per_second, "FLOP/s"), ' ', type, ", ") : "";
+  return flops_per_second > 0 ? str(with_unit_prefix(flops_per_second, "FLOP/s"), ' ', type, ", ")
+                              : "";
 }
 
 // Names the kernels in which attention ran, or nothing if it ran in none of them.
@@ -182,7 +185,7 @@ std::string attention_text(const Report& report) {
   std::vector<std::string> kernels;
   for (const auto& [name, calls] : attention_kernels(report))
     kernels.push_back(str(name, " (", count_text(calls, "call"), ")"));
-  return kernels.empty() ? "" : "Kernels of attention: " + join(kernels, ", ") + ".\n";
+  return kernels.empty() ? "" : "Attention kernels: " + join(kernels, ", ") + ".\n";
 }
 
 std::string operations_text(const Report& report) {
@@ -205,7 +208,7 @@ std::string operations_text(const Report& report) {
     text +=
         str(report.roofs.source.empty() ? "Roofline of this machine: "
                                         : str("Roofline, from ", report.roofs.source, ": "),
-            in_units(report.roofs.flops_per_second, "FLOP/s"), " float, ",
+            with_unit_prefix(report.roofs.flops_per_second, "FLOP/s"), " float, ",
             roof_text(report.roofs.tf32_flops_per_second, "tf32"),
             roof_text(report.half_is_float16 ? 0 : report.roofs.bf16_flops_per_second, "bf16"),
             roof_text(report.half_is_float16 ? report.roofs.fp16_flops_per_second : 0, "fp16"),
@@ -241,13 +244,13 @@ std::string by_name_text(const Report& report) {
 
 std::string expected_text(const StepTime& expected, double rows) {
   const auto milliseconds = [](double seconds) { return three_digits(1000 * seconds); };
-  return str(
-      "\nExpected for a step: ", milliseconds(expected.seconds), " ms (",
-      milliseconds(expected.seconds * (1 - expected.uncertainty)), " to ",
-      milliseconds(expected.seconds * (1 + expected.uncertainty)), " ms), ",
-      per_second(rows / expected.seconds, "samples"), "; the GPU works for ",
-      milliseconds(expected.kernels), " ms, the host ",
-      expected.host > 0 ? str("for ", milliseconds(expected.host), " ms") : "starts a CUDA graph");
+  return str("\nExpected for a step: ", milliseconds(expected.seconds), " ms (",
+             milliseconds(expected.seconds * (1 - expected.uncertainty)), " to ",
+             milliseconds(expected.seconds * (1 + expected.uncertainty)), " ms), ",
+             per_second(rows / expected.seconds, "samples"), "; the GPU is busy for ",
+             milliseconds(expected.kernels), " ms",
+             expected.host > 0 ? str(", the host for ", milliseconds(expected.host), " ms")
+                               : "; the host only starts a CUDA graph");
 }
 
 std::string headline(const Report& report) {
@@ -278,11 +281,11 @@ std::string to_text(const OutOfMemory& failure) {
   const std::string layers = largest_layers(failure.modules);
   return str("memory runs out ", in_phase(failure.phase),
              failure.operation.empty() ? "" : ", in " + failure.operation,
-             failure.module.empty() ? "" : " of " + failure.module, ", which requests ",
-             human_bytes(failure.requested), " of ", name_of(failure.component), " when ",
-             human_bytes(total(failure.allocated)), " are held (",
+             failure.module.empty() ? "" : " of " + failure.module, ": it requests ",
+             human_bytes(failure.requested), " for ", name_of(failure.component), " while ",
+             human_bytes(total(failure.allocated)), " are allocated (",
              largest_components(failure.allocated), ")",
-             layers.empty() ? "" : "; the layers that hold most are " + layers);
+             layers.empty() ? "" : "; the layers that use most memory are " + layers);
 }
 
 std::string to_text(const Report& report) {

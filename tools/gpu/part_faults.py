@@ -61,7 +61,7 @@ def train_large(context, model, batch, length, *arguments):
 
 
 def check_report(text, phase):
-    expected = [f"memory runs out in the {phase} pass, in aten::", ", which requests ", " are held (", "a batch of "]
+    expected = [f"memory runs out in the {phase} pass, in aten::", ": it requests ", " are allocated (", "a batch of "]
     missing = [each for each in expected if each not in text]
     if missing:
         raise Failed(f"the report lacks {missing}: {text[-600:]}")

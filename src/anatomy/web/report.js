@@ -30,7 +30,7 @@ function showGpuMemory() {
   if (!gpu) return;
   const needed = gpu.reserved + gpu.context;
   const parts = [["tensors at the peak", memory.peak], ["cached by the allocator at the peak", gpu.reserved_at_peak - memory.peak],
-    ["more cached at other times", gpu.reserved - gpu.reserved_at_peak], ["context, kernels, libraries", gpu.context], ["total", needed]];
+    ["additionally cached at other times", gpu.reserved - gpu.reserved_at_peak], ["context, kernels, libraries", gpu.context], ["total", needed]];
   const subject = `${gpu.title || "GPU"} (${bytes(gpu.capacity)})`;
   const verdict = !gpu.capacity ? "" : gpu.missing ? `The step does not fit the ${subject}: ${bytes(gpu.missing)} more are needed.`
     : `The step fits the ${subject}: ${bytes(gpu.capacity - needed)} remain free.`;

@@ -662,7 +662,7 @@ TEST_CASE("dry GPU: a report names the kernels in which attention runs") {
   // Two steps with twelve layers each.
   const anatomy::Report on_h100 = report("cuda:h100-80gb", true, sdpa);
   CHECK(attention_kernels(on_h100) == Kernels{{"cudnn", 24}});
-  CHECK(to_text(on_h100).find("Kernels of attention: cudnn (24 calls).") != std::string::npos);
+  CHECK(to_text(on_h100).find("Attention kernels: cudnn (24 calls).") != std::string::npos);
   CHECK(to_json(on_h100).find("\"attention_kernels\": {\n  \"cudnn\": 24") != std::string::npos);
   CHECK(attention_kernels(report("cuda:v100-16gb", false, sdpa)) == Kernels{{"efficient", 24}});
   CHECK(attention_kernels(report("cuda:h100-80gb", true, AttentionImplementation::eager)).empty());

@@ -213,8 +213,8 @@ TEST_CASE("out of memory: a step on a GPU is explained, although CUDA does not w
     loop.step(1);
     const std::string text = failure_of(loop.explainable_step(64));
     require(text.find("memory runs out in the forward pass, in aten::") == 0, text);
-    require(text.find(" of third, which requests 67.1 MB of ") != text.npos, text);
-    require(text.find(" MB are held (") != text.npos, text);
+    require(text.find(" of third: it requests 67.1 MB for ") != text.npos, text);
+    require(text.find(" MB are allocated (") != text.npos, text);
     const std::string got =
         ": got CUDA out of memory. Tried to allocate 64.00 MiB. GPU 0 has a "
         "total capacity of 200.00 MiB of which ";
@@ -236,7 +236,7 @@ TEST_CASE(
     loop.step(1);
     const std::string text = failure_of(loop.explainable_step(64));
     require(text.find("memory runs out in the backward pass, in aten::") == 0, text);
-    require(text.find("which requests 67.1 MB of ") != text.npos, text);
+    require(text.find("it requests 67.1 MB for ") != text.npos, text);
   });
 }
 
