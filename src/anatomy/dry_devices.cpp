@@ -18,12 +18,12 @@ namespace {
 // True for operators of LibTorch that take CPU tensors together with GPU tensors: copies, indexing,
 // and operators that read lengths on the host.
 bool takes_several_devices(std::string_view name) {
-  constexpr std::array<std::string_view, 12> beginnings = {
+  constexpr std::array<std::string_view, 12> prefixes = {
       "aten::copy",  "aten::_copy",      "aten::_to_copy",  "aten::_foreach_copy",
       "aten::index", "aten::_index_put", "aten::_unsafe_",  "aten::slice_scatter",
       "aten::set_",  "aten::_pack_",     "aten::_ctc_loss", "aten::resize"};
   return !name.starts_with("aten::") ||
-         std::any_of(beginnings.begin(), beginnings.end(),
+         std::any_of(prefixes.begin(), prefixes.end(),
                      [&](std::string_view each) { return name.starts_with(each); });
 }
 

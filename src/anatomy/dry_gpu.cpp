@@ -27,11 +27,11 @@
 namespace hasten::anatomy {
 namespace {
 
-std::atomic<DryGpu*> active_gpu = nullptr;
-std::atomic<bool> without_cuda = false;
+std::atomic<DryGpu*> current_simulation = nullptr;
+std::atomic<bool> replaces_cuda_library = false;
 
-void note_wait(const char* what) {
-  if (DryGpu* const gpu = active_gpu) gpu->waits().add(what);
+void record_wait(const char* what) {
+  if (DryGpu* const gpu = current_simulation) gpu->waits().add(what);
 }
 
 // The current stream of a thread: 0 for the computation, 1 for copies.
@@ -58,9 +58,9 @@ struct Guard : c10::impl::NoOpDeviceGuardImpl<c10::kCUDA> {
   bool queryEvent(void*) const override { return true; }
   void destroyEvent(void*, const c10::DeviceIndex) const noexcept override {}
   bool queryStream(const c10::Stream&) const override { return true; }
-  void synchronizeStream(const c10::Stream&) const override { note_wait("stream"); }
-  void synchronizeEvent(void*) const override { note_wait("event"); }
-  void synchronizeDevice(const c10::DeviceIndex) const override { note_wait("device"); }
+  void synchronizeStream(const c10::Stream&) const override { record_wait("stream"); }
+  void synchronizeEvent(void*) const override { record_wait("event"); }
+  void synchronizeDevice(const c10::DeviceIndex) const override { record_wait("device"); }
   void recordDataPtrOnStream(const c10::DataPtr&, const c10::Stream&) const override {}
   double elapsedTime(void*, void*, const c10::DeviceIndex) const override { return 0; }
 };
@@ -99,7 +99,7 @@ class PinnedMemory final : public c10::Allocator {
   std::map<const void*, c10::DataPtr> blocks_;
 };
 
-// cuDNN 9.15.
+// The simulated cuDNN is version 9.15.
 constexpr long kCudnnVersion = 91500;
 
 // Answers the questions that LibTorch asks its CUDA library.
@@ -116,7 +116,7 @@ struct Hooks : at::CUDAHooksInterface {
   void setCurrentDevice(at::DeviceIndex) const override {}
   at::DeviceIndex exchangeDevice(at::DeviceIndex) const override { return 0; }
   at::DeviceIndex maybeExchangeDevice(at::DeviceIndex) const override { return 0; }
-  void deviceSynchronize(at::DeviceIndex) const override { note_wait("device"); }
+  void deviceSynchronize(at::DeviceIndex) const override { record_wait("device"); }
   bool isPinnedPtr(const void* address) const override {
     return PinnedMemory::instance().owns(address);
   }
@@ -129,7 +129,7 @@ struct Hooks : at::CUDAHooksInterface {
   double batchnormMinEpsilonCuDNN() const override { return 0; }
   at::Allocator* getPinnedMemoryAllocator() const override { return &PinnedMemory::instance(); }
   at::Allocator* getCUDADeviceAllocator() const override { return c10::GetAllocator(c10::kCUDA); }
-  // A CPU generator keeps the seeds and states of random numbers as a GPU's would.
+  // A CPU generator keeps seeds and states as the generator of a GPU does.
   const at::Generator& getDefaultGenerator(at::DeviceIndex) const override {
     static const at::Generator one = at::detail::createCPUGenerator();
     return one;
@@ -183,9 +183,9 @@ std::atomic<const c10::impl::DeviceGuardImplInterface*>& guard_slot() {
 
 }  // namespace
 
-void simulate_gpus_without_cuda() { without_cuda = true; }
+void simulate_gpus_without_cuda() { replaces_cuda_library = true; }
 
-DryGpu* DryGpu::active() { return active_gpu; }
+DryGpu* DryGpu::active() { return current_simulation; }
 
 CachingAllocator::Block* DryGpu::allocate(std::int64_t bytes) {
   // The guard is LibTorch's if its CUDA library is loaded.
@@ -197,10 +197,10 @@ DryGpu::DryGpu(const Gpu& gpu)
     : gpu_(gpu), memory_(std::make_shared<CachingAllocator>(gpu.memory - gpu.context)) {
   static Guard& guard = *new Guard;
   static DeviceMemory& device_memory = *new DeviceMemory;
-  if (active_gpu) {
+  if (current_simulation) {
     throw UsageError("anatomy.two-gpus",
                      {.what = "dry run for a GPU",
-                      .got = "a second one while the first exists",
+                      .got = "a second DryRun for a GPU",
                       .expected = "one at a time in a process",
                       .hint = "destroy the first DryRun before making another"});
   }
@@ -213,16 +213,16 @@ DryGpu::DryGpu(const Gpu& gpu)
                       .hint = "build hasten with LibTorch's CPU build"});
   }
   install_engine();
-  active_gpu = this;
+  current_simulation = this;
   previous_guard_ = guard_slot().load();
-  if (!cuda_library || without_cuda) {
+  if (!cuda_library || replaces_cuda_library) {
     guard_slot() = &guard;
     c10::SetAllocator(c10::kCUDA, &device_memory);
     replace_hooks<Hooks>();
   }
   previous_attention_ = cuda_slot(at::native::_fused_sdp_choice_stub);
   at::native::_fused_sdp_choice_stub.set_cuda_dispatch_ptr(&choose_attention);
-  // The context takes memory once there is a first tensor, as nvidia-smi shows it.
+  // The CUDA context takes memory from the first tensor on, as nvidia-smi shows.
   set_simulated_gpu({.used =
                          [memory = memory_, context = gpu.context] {
                            return memory->peak_reserved() > 0 ? memory->reserved() + context : 0;
@@ -237,8 +237,8 @@ DryGpu::~DryGpu() {
   workspaces_.clear();
   cudnn_dropout_state_ = at::Tensor();
   cuda_slot(at::native::_fused_sdp_choice_stub) = previous_attention_;
-  active_gpu = nullptr;
-  if (without_cuda) return;
+  current_simulation = nullptr;
+  if (replaces_cuda_library) return;
   guard_slot() = previous_guard_;
   const at::CUDAHooksInterface& hooks = libtorch_hooks();
   if (typeid(hooks) == typeid(Hooks)) replace_hooks<at::CUDAHooksInterface>();

@@ -116,7 +116,7 @@ inline Amount convolution(const CallShapes& c) {
   if (c.outputs.empty()) return {};
   return convolution_flops(flag(c, 6) ? c.input(0) : c.outputs[0], c.input(1));
 }
-// The same for the backends' own operators, which are never transposed.
+// Does what convolution() does, for the backends' own operators, which are never transposed.
 inline Amount plain_convolution(const CallShapes& c) {
   return c.outputs.empty() ? Amount() : convolution_flops(c.outputs[0], c.input(1));
 }

@@ -21,7 +21,7 @@ inline const void* storage_of(const at::Tensor& tensor) {
   return tensor.defined() && tensor.has_storage() ? tensor.storage().data() : nullptr;
 }
 
-// True if the tensor is neither sparse nor nested, so that its sizes tell what is computed with it.
+// True if the tensor is neither sparse nor nested, so that its sizes describe the work.
 inline bool is_plain(const at::Tensor& tensor) {
   return !tensor.defined() || (!tensor.is_nested() &&
                                (tensor.layout() == at::kStrided || tensor.layout() == at::kMkldnn));
