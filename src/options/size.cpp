@@ -33,8 +33,8 @@ std::optional<std::int64_t> bytes_of_unit(std::string_view unit) {
   return std::nullopt;
 }
 
-// Returns nullopt if the text is no number or the product does not fit in 63 bits. The product of a
-// whole number is exact.
+// Returns nullopt if the text is not a number or the product does not fit in 63 bits. The product
+// of a whole number is exact.
 std::optional<std::int64_t> multiply(const std::string& number, std::int64_t factor) {
   if (const auto whole = parse_integer(number)) {
     std::int64_t bytes = 0;

@@ -37,7 +37,7 @@ struct Assignment {
   std::string key;  // The key as written, without "--".
   Value value;
   Origin origin;
-  // For a map in a file: the place of each key, such as "train.yaml:4".
+  // The place of each key, such as "train.yaml:4", if the value is a map in a file.
   std::map<std::string, std::string> places;
 };
 
@@ -63,7 +63,7 @@ HASTEN_INTERNAL_API std::string read_configuration(const std::string& path);
 // Reads a file of at most 128 KiB, as JSON if its name ends in .json and otherwise as YAML. It must
 // hold one map from names to values. A null keeps the default.
 HASTEN_INTERNAL_API std::vector<Assignment> read_option_file(const std::string& path);
-// The same for a text. Messages call it `name`.
+// Read a text instead of a file. Messages call it `name`.
 std::vector<Assignment> read_yaml(const std::string& text, const std::string& name);
 std::vector<Assignment> read_json(const std::string& text, const std::string& name);
 

@@ -250,7 +250,7 @@ void check_anatomy(const TrainingArguments& arguments) {
 void check_trackers(const TrainingArguments& arguments) {
   const auto& names = arguments.report_to;
   if (names.size() > 1 && std::find(names.begin(), names.end(), "none") != names.end())
-    throw_conflict("report_to has none beside other trackers", "remove none");
+    throw_conflict("report_to names none and other trackers", "remove none");
 }
 
 void check_output(const TrainingArguments& arguments) {
@@ -356,7 +356,7 @@ GraphConflict graph_conflict(const TrainingArguments& arguments) {
   const auto is_adamw = arguments.optim == OptimizerName::adamw_torch ||
                         arguments.optim == OptimizerName::adamw_torch_fused;
   if (arguments.fp16)
-    return {"fp16, with which the host decides whether the optimizer steps", "use --bf16"};
+    return {"fp16, because the host then decides whether the optimizer steps", "use --bf16"};
   if (!is_adamw) {
     return {"optim " + std::string(name_of(arguments.optim)) +
                 ", whose kernels are given the learning rate as a number",

@@ -69,11 +69,11 @@ class TrainingStep::Impl {
   StepResult run(std::vector<AnyBatch> micro_batches) {
     parameters_ = parameters_of(*model_, optimizer_.unwrap());
     check(micro_batches);
-    begin_anew();
+    restart();
     try {
       return run_step(micro_batches);
     } catch (...) {
-      begin_anew();
+      restart();
       throw;
     }
   }
@@ -124,7 +124,7 @@ class TrainingStep::Impl {
 
   std::string own_missing_reason() const {
     if (state_->group.size() > 1) return "several processes";
-    if (state_->scaling) return "fp16, with which the host decides whether the optimizer steps";
+    if (state_->scaling) return "fp16, because the host then decides whether the optimizer steps";
     if (state_->stepping.in_backward) return "step_in_backward";
     if (state_->stepping.offloads_states) return "offload_optimizer_states";
     return "";
@@ -160,7 +160,7 @@ class TrainingStep::Impl {
   // Drops gradients and windows that would otherwise become a part of the next step. A window waits
   // for more micro-batches after a step that threw, and after an accumulate() scope without a
   // backward pass. zero_grad() keeps the gradients of such a window, so it is dropped first.
-  void begin_anew() {
+  void restart() {
     state_->accumulation.drop_windows_of(parameters_);
     clear_gradients();
   }

@@ -55,7 +55,7 @@ std::string Trainer::Impl::StepGraphs::missing_reason() const {
   if (trainer_.parts.compute_loss)
     return "TrainerParts::compute_loss, which may compute with numbers of the host";
   if (trainer_.accelerator.mixed_precision() == Precision::fp16)
-    return "fp16, with which the host decides whether the optimizer steps";
+    return "fp16, because the host then decides whether the optimizer steps";
   if (const std::string reason = missing_graph_reason(trained_objects()); !reason.empty())
     return reason;
   if (!are_requested()) {

@@ -125,7 +125,7 @@ const std::vector<BadLine> bad_lines = {
     {"--step_in_backward --max_grad_norm 0 --auto_find_batch_size", "config.contradiction",
      "auto_find_batch_size"},
     {"--cuda_graph --fp16", "config.contradiction",
-     "cuda_graph and fp16, with which the host decides whether the optimizer steps. Hint: use "
+     "cuda_graph and fp16, because the host then decides whether the optimizer steps. Hint: use "
      "--bf16"},
     {"--cuda_graph --optim lion_32bit", "config.contradiction", "optim lion_32bit"},
     {"--cuda_graph --optim lbfgs", "config.contradiction", "optim lbfgs"},
@@ -155,7 +155,7 @@ const std::vector<BadLine> bad_lines = {
     {"--fsdp full_shard", "config.not-supported", "--fsdp is not supported yet"},
     {"--deepspeed ds.json", "config.not-supported", "--deepspeed is not supported yet"},
     // contradictions
-    {"--report_to none csv", "config.contradiction", "report_to has none beside other trackers"},
+    {"--report_to none csv", "config.contradiction", "report_to names none and other trackers"},
     {"--warmup_steps 5 --warmup_ratio 0.1", "config.contradiction", "set the same option"},
     {"--eval_strategy steps --load_best_model_at_end", "config.missing",
      "load_best_model_at_end needs rows to evaluate. Hint: set --eval_data FILE"},
