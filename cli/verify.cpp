@@ -26,7 +26,7 @@ namespace fs = std::filesystem;
 constexpr auto kPoll = std::chrono::milliseconds(200);
 constexpr auto kStopTimeout = std::chrono::minutes(10);
 
-// The step and the number of processes of the last whole line of a chain.
+// The step and the number of processes of the last complete line of a hash chain.
 struct LastLink {
   std::int64_t step = -1, num_processes = 1;
 };
@@ -85,7 +85,8 @@ std::vector<std::string> training_command(const std::string& program, const fs::
 }
 
 // Runs the training until its chain contains the step, and then stops it.
-void repeat(const std::vector<std::string>& command, const fs::path& chain, std::int64_t until) {
+void train_until_step(const std::vector<std::string>& command, const fs::path& chain,
+                      std::int64_t until) {
   Child child(command, {.drop_hasten_variables = true});
   std::string error;
   bool is_stopped = false;
@@ -102,7 +103,7 @@ void repeat(const std::vector<std::string>& command, const fs::path& chain, std:
   if (last_link(chain).step >= until) return;
   throw DataError(
       "checkpoint.repetition",
-      {.what = str("the repetition of the run ended with exit code ", code),
+      {.what = str("the repeated run ended with exit code ", code),
        .got = error,
        .hint = "call hasten verify in the folder in which the run was started, with the "
                "same model and data"});
@@ -120,8 +121,9 @@ int verify(int argc, char** argv) {
   const std::string program = own_program();
   const LastLink last = last_link(fs::path(command.run) / kHashChainFile);
   const TemporaryDirectory folder;
-  repeat(training_command(program, command.run, command.from, folder.path(), last.num_processes),
-         folder.path() / kHashChainFile, last.step);
+  train_until_step(
+      training_command(program, command.run, command.from, folder.path(), last.num_processes),
+      folder.path() / kHashChainFile, last.step);
   Child comparison(
       {program, "diff", command.run, folder.path().string(), "--from", str(command.from + 1)}, {});
   while (!comparison.is_at_end()) {
