@@ -24,9 +24,10 @@ void describe_generate(config::OptionTable& table, GenerateCommand& command) {
   d("max_new_tokens", &C::max_new_tokens, "Generate at most this many tokens; 20 if unset.")
       .at_least(1);
   d("max_length", &C::max_length, "Limit texts to this many tokens, with the prompt.").at_least(1);
-  d("min_new_tokens", &C::min_new_tokens, "End no text before this many tokens.").at_least(0);
+  d("min_new_tokens", &C::min_new_tokens, "Generate at least this many tokens.").at_least(0);
   d("min_length", &C::min_length,
-    "End no text before this many tokens, with the prompt; min_new_tokens takes precedence.")
+    "Generate texts of at least this many tokens, with the prompt; min_new_tokens takes "
+    "precedence.")
       .at_least(0);
   d.group("Search");
   d("num_beams", &C::num_beams, "Search with this many beams; 1 is a greedy search.").at_least(1);

@@ -54,7 +54,7 @@ void describe(config::OptionTable& table, LaunchOptions& options) {
     "Read no configuration file, not even the default one (that of hasten, otherwise that of "
     "Accelerate).");
   d("dry_run", &LaunchOptions::dry_run,
-    "Print the settings and the command and environment of each process, and start nothing.");
+    "Print the settings and the command and environment of each process instead of starting them.");
   d.group("Processes");
   d("num_processes", &LaunchOptions::num_processes,
     "Start this many processes on all machines together (-n). If unset, one for each TPU chip or "

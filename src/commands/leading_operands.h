@@ -6,7 +6,8 @@
 //   if (runs.size() != 2) config::throw_missing(...);
 //
 // An option of these commands may take several arguments, so an operand after an option could not
-// be told from a value. Commands whose operands may come later use config::operand_index().
+// be distinguished from a value. Commands whose operands may come later use
+// config::operand_index().
 //
 // Needs no torch. Throws ConfigError "config.*". Thread rule: a pure function, except for the table
 // that it fills.

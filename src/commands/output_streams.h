@@ -16,9 +16,9 @@ namespace hasten {
 
 class Streams {
  public:
-  // The same for all processes.
+  // Selects the same streams for all processes.
   explicit Streams(int all) : all_(all) {}
-  // By local rank.
+  // Selects the streams of each local rank.
   explicit Streams(std::map<std::int64_t, int> by_rank) : by_rank_(std::move(by_rank)) {}
 
   bool any() const;
