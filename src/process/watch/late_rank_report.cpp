@@ -19,16 +19,16 @@ constexpr std::size_t kShownFrames = 10, kShownLate = 3, kShownWaits = 4;
 std::string seconds_text(double seconds) { return fixed(seconds, 1) + " s"; }
 
 // The ranks that keep the others waiting, and what they have done or not done.
-struct Cause {
-  Ranks late;
+struct Diagnosis {
+  Ranks late_ranks;
   std::string what;
 };
 
-// Finds the cause from the records. The collective in question is the one in which `reporter`
+// Finds the late ranks in the records. The collective in question is the one in which `reporter`
 // waits, or else the latest one that it has begun.
-class CauseFinder {
+class LateRankFinder {
  public:
-  CauseFinder(const std::vector<std::optional<RankRecord>>& records, std::int64_t reporter)
+  LateRankFinder(const std::vector<std::optional<RankRecord>>& records, std::int64_t reporter)
       : records_(records) {
     const RankRecord& own = *records[static_cast<std::size_t>(reporter)];
     number_ = own.current_call() != nullptr ? own.current_call()->number : own.begun;
@@ -36,11 +36,11 @@ class CauseFinder {
 
   std::int64_t number() const { return number_; }
 
-  Cause cause() const {
+  Diagnosis diagnose() const {
     const std::string call = str("the group's ", ordinal(number_), " collective");
     const auto not_reached = [&](const Ranks& ranks) {
-      return Cause{ranks, str(ranks_text(ranks), ranks.size() == 1 ? " has" : " have",
-                              " not reached ", call)};
+      return Diagnosis{ranks, str(ranks_text(ranks), ranks.size() == 1 ? " has" : " have",
+                                  " not reached ", call)};
     };
     if (const Ranks away = ranks_where([&](const RankRecord& each) {
           return each.begun < number_ && each.current_call() == nullptr;
@@ -55,7 +55,8 @@ class CauseFinder {
       return {silent, str(ranks_text(silent), silent.size() == 1 ? " does" : " do",
                           " not answer, and ", call, " has not ended")};
     for (std::int64_t number = first_known(); number <= number_; ++number) {
-      if (Cause differing = differing_call(number); !differing.late.empty()) return differing;
+      if (Diagnosis differing = differing_call(number); !differing.late_ranks.empty())
+        return differing;
     }
     if (const Ranks behind =
             ranks_where([&](const RankRecord& each) { return each.begun < number_; });
@@ -90,7 +91,7 @@ class CauseFinder {
 
   // Returns the ranks whose call of that number differs from the call of most ranks, or in a tie
   // from the call of the lowest rank.
-  Cause differing_call(std::int64_t number) const {
+  Diagnosis differing_call(std::int64_t number) const {
     std::vector<std::optional<std::string>> texts;
     for (const auto& record : records_) {
       const auto* const call = record ? record->call(number) : nullptr;
@@ -219,18 +220,18 @@ LateRankReport late_rank_report(const std::vector<std::optional<RankRecord>>& re
                                 const std::vector<RankLocation>& locations,
                                 const std::map<std::int64_t, std::string>& process_notes,
                                 std::int64_t reporter, double limit) {
-  const CauseFinder finder(records, reporter);
-  const Cause cause = finder.cause();
+  const LateRankFinder finder(records, reporter);
+  const Diagnosis diagnosis = finder.diagnose();
   const IoError error(
       "process.late-rank",
-      {.what = str(cause.what, " within ", significant(limit, 6), " s; the job ends"),
+      {.what = str(diagnosis.what, " within ", significant(limit, 6), " s; the job ends"),
        .hint = "the limit is ddp_timeout of the Trainer and of hasten train, or "
                "GroupOptions::timeout (AcceleratorOptions::process_group.timeout); raise it if "
                "ranks may have to wait longer"});
   LateRankReport report{.printed_by = reporter};
   report.text = str("hasten: error[", error.code(), "]: ", error.what());
   std::size_t shown = 0;
-  for (const std::int64_t rank : cause.late) {
+  for (const std::int64_t rank : diagnosis.late_ranks) {
     const auto at = static_cast<std::size_t>(rank);
     const bool answered = records[at].has_value();
     if (answered && report.printed_by == reporter) report.printed_by = rank;
@@ -246,7 +247,8 @@ LateRankReport late_rank_report(const std::vector<std::optional<RankRecord>>& re
   }
   Ranks waiting = finder.waiting();
   std::erase_if(waiting, [&](std::int64_t rank) {
-    return std::find(cause.late.begin(), cause.late.end(), rank) != cause.late.end();
+    return std::find(diagnosis.late_ranks.begin(), diagnosis.late_ranks.end(), rank) !=
+           diagnosis.late_ranks.end();
   });
   append_waiting(report.text, records, waiting);
   report.text += "\n";
