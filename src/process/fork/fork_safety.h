@@ -1,5 +1,5 @@
 // File: process/fork/fork_safety.h (internal)
-// Tells whether a process may fork, and prepares it for a fork.
+// Checks whether a process may fork, and prepares it for a fork.
 //
 //   if (count_of(ForkHazard::group) > 0) throw ...;   // refuses the fork with a clear error
 //   pause_openmp();

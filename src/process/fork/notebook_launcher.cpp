@@ -178,7 +178,7 @@ class ForkedAttempt {
   }
 
   // Returns whether `rank` may have caused the failure of `other`, which was seen first. A rank
-  // that SIGTERM or SIGKILL ended is no cause if this process has sent them.
+  // that this process has ended with SIGTERM or SIGKILL is not the cause.
   bool is_cause_of(std::size_t rank, std::size_t other) const {
     return ranks_[other].failed_because_of_another() && !ranks_[rank].failed_because_of_another() &&
            !(kill_at_ && ranks_[rank].was_terminated());
