@@ -31,7 +31,7 @@ int write_socket(BIO* bio, const char* bytes, int size) {
   BIO_clear_retry_flags(bio);
   const auto file = static_cast<int>(reinterpret_cast<std::intptr_t>(BIO_get_data(bio)));
   const ssize_t sent = send(file, bytes, static_cast<std::size_t>(size), MSG_NOSIGNAL);
-  if (sent < 0 && (is_retryable_write_error(errno) || errno == EINTR)) BIO_set_retry_write(bio);
+  if (sent < 0 && (is_retryable_socket_error(errno) || errno == EINTR)) BIO_set_retry_write(bio);
   return static_cast<int>(sent);
 }
 
@@ -80,7 +80,7 @@ std::ptrdiff_t PlainStream::write(const std::byte* bytes, std::size_t size) {
   while ((sent = send(descriptor(), bytes, size, MSG_NOSIGNAL)) < 0 && errno == EINTR) {
   }
   if (sent >= 0) return sent;
-  return is_retryable_write_error(errno) ? 0 : end(std::strerror(errno));
+  return is_retryable_socket_error(errno) ? 0 : end(std::strerror(errno));
 }
 
 void TlsStream::Free::operator()(ssl_st* tls) const { SSL_free(tls); }

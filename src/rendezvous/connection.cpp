@@ -136,7 +136,7 @@ void Connection::write_socket() {
     const ssize_t now = ::send(socket_, outgoing_.data() + written, outgoing_.size() - written,
                                MSG_NOSIGNAL | MSG_DONTWAIT);
     if (now < 0 && errno == EINTR) continue;
-    if (now < 0 && !is_retryable_write_error(errno)) mark_closed(std::strerror(errno));
+    if (now < 0 && !is_retryable_socket_error(errno)) mark_closed(std::strerror(errno));
     if (now < 0) break;
     written += static_cast<std::size_t>(now);
   }

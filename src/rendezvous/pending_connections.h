@@ -9,7 +9,8 @@
 //
 // The oldest connection of the address with the most connections is dropped, because a machine of
 // the job has few at a time and completes them within milliseconds. A connection with a valid first
-// message is dropped only if there is no other. An honest client that is dropped tries again.
+// message is dropped only if there is no other. A legitimate client that is dropped
+// tries again.
 //
 // Thread rule: one thread.
 #pragma once

@@ -25,9 +25,9 @@ std::string local_address(int socket);
 // Returns the other side's numeric address, or an empty text if it is unknown.
 std::string peer_address(int socket);
 HASTEN_INTERNAL_API bool is_loopback(std::string_view address);
-// Returns whether a failed write may succeed later: the socket is full, or the system lacks memory
-// for it.
-inline bool is_retryable_write_error(int error) {
+// Returns whether a failed read or write of a socket may succeed later: the socket is empty or
+// full, or the system lacks memory for it.
+inline bool is_retryable_socket_error(int error) {
   return error == EAGAIN || error == ENOBUFS || error == ENOMEM;
 }
 

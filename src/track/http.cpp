@@ -38,7 +38,7 @@ bool send_all(int socket, std::string_view bytes, HttpClock::time_point deadline
     const ssize_t sent = ::send(socket, bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
     if (sent >= 0) {
       bytes.remove_prefix(static_cast<std::size_t>(sent));
-    } else if (errno != EINTR && !rendezvous::is_retryable_write_error(errno)) {
+    } else if (errno != EINTR && !rendezvous::is_retryable_socket_error(errno)) {
       return false;
     } else if (!wait_for_socket(socket, POLLOUT, deadline)) {
       return false;
@@ -56,7 +56,7 @@ bool receive_all(int socket, std::string& bytes, HttpClock::time_point deadline)
     if (received == 0) return true;
     if (received > 0) {
       bytes.append(buffer, static_cast<std::size_t>(received));
-    } else if (errno != EINTR && !rendezvous::is_retryable_write_error(errno)) {
+    } else if (errno != EINTR && !rendezvous::is_retryable_socket_error(errno)) {
       return false;
     }
   }
