@@ -7,7 +7,7 @@ namespace hasten {
 namespace {
 
 // Returns the limits from -1e20 to 1e20: 0, and 1e-12 times the powers of 1.1, with both signs.
-std::vector<double> limits_of_buckets() {
+std::vector<double> bucket_limits() {
   std::vector<double> positive;
   for (double limit = 1e-12; limit < 1e20; limit *= 1.1) positive.push_back(limit);
   std::vector<double> all;
@@ -17,9 +17,10 @@ std::vector<double> limits_of_buckets() {
   return all;
 }
 
-// Counts the values of [limits[i], limits[i + 1]); the last bucket includes its upper limit.
-std::vector<double> counts_between(const std::vector<double>& limits,
-                                   std::span<const double> values) {
+// Counts the values in each bucket [limits[i], limits[i + 1]); the last bucket includes its upper
+// limit.
+std::vector<double> count_per_bucket(const std::vector<double>& limits,
+                                     std::span<const double> values) {
   std::vector<double> counts(limits.size() - 1, 0.0);
   for (const double value : values) {
     if (!(value >= limits.front() && value <= limits.back())) continue;
@@ -42,8 +43,8 @@ Histogram histogram(std::span<const double> values) {
     out.sum_of_squares += value * value;
     ++out.count;
   }
-  static const std::vector<double> limits = limits_of_buckets();
-  const std::vector<double> counts = counts_between(limits, values);
+  static const std::vector<double> limits = bucket_limits();
+  const std::vector<double> counts = count_per_bucket(limits, values);
   const auto has_values = [](double count) { return count > 0; };
   const auto first = std::find_if(counts.begin(), counts.end(), has_values);
   if (first == counts.end()) return out;
