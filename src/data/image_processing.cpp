@@ -149,13 +149,13 @@ at::Tensor resize_image(const at::Tensor& image, std::int64_t height, std::int64
 }
 
 at::Tensor center_crop(const at::Tensor& image, std::int64_t height, std::int64_t width) {
-  const std::int64_t more_height = std::max<std::int64_t>(height - image.size(1), 0);
-  const std::int64_t more_width = std::max<std::int64_t>(width - image.size(2), 0);
+  const std::int64_t missing_height = std::max<std::int64_t>(height - image.size(1), 0);
+  const std::int64_t missing_width = std::max<std::int64_t>(width - image.size(2), 0);
   const at::Tensor padded =
-      more_height + more_width == 0
+      missing_height + missing_width == 0
           ? image
-          : at::constant_pad_nd(image, {more_width / 2, (more_width + 1) / 2, more_height / 2,
-                                        (more_height + 1) / 2});
+          : at::constant_pad_nd(image, {missing_width / 2, (missing_width + 1) / 2,
+                                        missing_height / 2, (missing_height + 1) / 2});
   // Rounds halves to even, as Python does.
   const auto start = [](std::int64_t free) {
     return static_cast<std::int64_t>(std::nearbyint(static_cast<double>(free) / 2));
@@ -186,7 +186,8 @@ ImageProcessing ImageProcessing::from_json(const std::string& text, const std::s
   if (keys.has("crop_pct") && out.shortest_edge > 0) {
     const std::int64_t edge = out.shortest_edge;
     const double share = keys.number("crop_pct");
-    if (!(share > 0 && share <= 1)) fail_options(where, "crop_pct", str(share), "above 0, up to 1");
+    if (!(share > 0 && share <= 1))
+      fail_options(where, "crop_pct", str(share), "more than 0 and at most 1");
     if (edge < 384) {
       const double resized = static_cast<double>(edge) / share;
       if (resized > static_cast<double>(kMaxSide))
@@ -251,20 +252,20 @@ at::Tensor process_image(const at::Tensor& image, const ImageProcessing& process
                          const ImageAugmentation& augmentation, std::uint64_t key) {
   RowRandom random(key ^ kImageStream);
   const std::int64_t height = processing.out_height(), width = processing.out_width();
-  at::Tensor sized;
+  at::Tensor resized;
   if (augmentation.crop) {
     const CropRegion region = random_crop_region(image.size(1), image.size(2), random);
-    sized = resize_image(image.narrow(1, region.top, region.height)
-                             .narrow(2, region.left, region.width)
-                             .contiguous(),
-                         height, width, processing.bicubic);
+    resized = resize_image(image.narrow(1, region.top, region.height)
+                               .narrow(2, region.left, region.width)
+                               .contiguous(),
+                           height, width, processing.bicubic);
   } else {
-    sized = center_crop(resize_as_configured(image, processing), height, width);
+    resized = center_crop(resize_as_configured(image, processing), height, width);
   }
-  if (augmentation.flip && random.below(2) == 1) sized = sized.flip({2});
+  if (augmentation.flip && random.below(2) == 1) resized = resized.flip({2});
   // The image processors of transformers also scale mean and deviation instead of the pixels.
   const double scale = 1 / processing.rescale_factor;
-  return sized.to(at::kFloat)
+  return resized.to(at::kFloat)
       .sub(channel_tensor(processing.mean, scale))
       .div(channel_tensor(processing.std, scale))
       .contiguous();

@@ -7,7 +7,7 @@ namespace {
 using namespace hasten;
 using namespace hasten::images;
 
-// Recognizes other formats that are common for images, and returns the name for the error message.
+// Returns the name of a common image format that hasten does not decode, for the error message.
 const char* known_format(std::string_view bytes) {
   if (bytes.substr(0, 4) == "GIF8") return "a GIF";
   if (bytes.substr(0, 2) == "BM") return "a BMP";

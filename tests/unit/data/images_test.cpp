@@ -182,7 +182,8 @@ TEST_CASE("images: preprocessor_config.json of both processors is read") {
   CHECK(contains(error(R"({"size": 8, "image_mean": [0, "0"]})"), "expected a list of numbers"));
   CHECK(contains(error(R"({"size": 8, "rescale_factor": 0})"), "a number above 0"));
   CHECK(contains(error(R"({"size": 8, "rescale_factor": 1e400})"), "p.json, the file"));
-  CHECK(contains(error(R"({"size": {"shortest_edge": 8}, "crop_pct": 0})"), "above 0, up to 1"));
+  CHECK(contains(error(R"({"size": {"shortest_edge": 8}, "crop_pct": 0})"),
+                 "more than 0 and at most 1"));
   CHECK(contains(error(R"({"size": {"shortest_edge": 300}, "crop_pct": 1e-9})"),
                  "a share that keeps sizes up to 65536"));
   CHECK(contains(error(R"({"size": {"height": 8, "width": 65537}})"), "sizes of 1 to 65536"));
