@@ -234,8 +234,9 @@ void Trainer::Impl::Resume::restore_callbacks(const TrainerState& before) const 
     saved.erase(found);
   }
   for (const auto& [key, attributes] : saved)
-    trainer_.logger.warning("the checkpoint has the state of the callback " + key +
-                            ", which this run does not have: it begins anew if it is added later");
+    trainer_.logger.warning(
+        "the checkpoint has the state of the callback " + key +
+        ", which this run does not have: it starts with a new state if it is added later");
 }
 
 // The best checkpoint may have been moved together with the others. The folder that the state names
