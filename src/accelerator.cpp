@@ -35,7 +35,7 @@ void check_project(const ProjectConfiguration& project) {
     throw ConfigError("checkpoint.keep-every", {.what = "project_config.keep_every",
                                                 .got = str(project.keep_every),
                                                 .expected = "at least 0",
-                                                .hint = "pass 0 to keep none of them for ever"});
+                                                .hint = "pass 0 to let all of them be deleted"});
   }
   if (project.automatic_checkpoint_naming && project.project_dir.empty()) {
     throw ConfigError("checkpoint.project-dir",
