@@ -125,7 +125,7 @@ void check_offload(at::Device device) {
       {.what = "activations in host memory",
        .got = device.is_cpu() ? "a model on the CPU, whose activations are there already"
                               : "a model on the device " + device.str() +
-                                    ", which does not copy beside its computation",
+                                    ", which cannot copy while it computes",
        .expected = "a model on a GPU",
        .hint = "use recomputation (activation_checkpointing) instead"});
 }
