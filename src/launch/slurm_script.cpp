@@ -74,8 +74,9 @@ int exit_code_of_signal(const std::string& option) {
        .got = "'" + option + "'",
        .expected = "SIGNAL, SIGNAL@SECONDS or R:SIGNAL@SECONDS, and one of the signals that "
                    "launchers forward: HUP, INT, TERM, USR1, USR2",
-       .hint = to_script_only ? "leave out B:, with which Slurm signals the script and no launcher"
-                              : ""});
+       .hint = to_script_only
+                   ? "leave out B:, because Slurm then signals only the script, not the launchers"
+                   : ""});
 }
 
 std::string sbatch_lines(const SlurmScript& script) {
