@@ -38,7 +38,7 @@ inline constexpr const char* kSameRowsEffect =
     "numbers.";
 // The effect of batches with fewer rows in a step, which is another algorithm.
 inline constexpr const char* kFewerRowsEffect =
-    "The step has fewer rows, so the learning rate has to be chosen anew.";
+    "The step has fewer rows, so choose the learning rate again.";
 
 // Returns true for the cost of an impossible step, which exceeds every limit.
 bool is_impossible(const StepCost& cost);
