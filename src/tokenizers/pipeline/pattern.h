@@ -8,7 +8,7 @@
 //
 // A pattern is translated, not passed to PCRE2 as it is. Each set of characters that it names
 // (\p{L}, \s, [a-z], a letter beyond ASCII) comes from hasten's own tables, and characters beyond
-// ASCII that no set of the pattern tells apart share one code from 128 to 255. So PCRE2 runs on one
+// ASCII that the pattern does not distinguish share one code from 128 to 255. So PCRE2 runs on one
 // byte per character, which is fast, and the result does not depend on PCRE2's version of Unicode.
 // The codes of an ASCII text are its own bytes.
 //
