@@ -1,8 +1,9 @@
 // File: tpu/module/dry/dry_tpu_functions.h (internal)
-// The functions that the module libhasten_dry_tpu.so exports to libhasten, besides PJRT's interface
-// for torch_tpu. The module simulates a TPU that the machine does not have. Its devices are those
-// of a topology, and the TPU's own compiler compiles each program for them. Results have memory but
-// no values: reading a result gives 1, or true. The module reads these environment variables:
+// The functions that the module libhasten_dry_tpu.so exports to libhasten, in addition to PJRT's
+// interface for torch_tpu. The module simulates a TPU that the machine does not have. Its devices
+// are those of a topology, and the TPU's own compiler compiles each program for them. Results have
+// memory but no values: reading a result gives 1, or true. The module reads these environment
+// variables:
 //
 //   HASTEN_DRY_TPU_TOPOLOGY    the topology, such as v5e:2x2
 //   HASTEN_DRY_TPU_COMPILER    the path of libtpu.so
