@@ -1,4 +1,4 @@
-// The losses of the heads. Labels are checked first, because LibTorch's errors do not tell the
+// The losses of the heads. Labels are checked first, because LibTorch's errors do not name the
 // position of a wrong label.
 #pragma once
 
