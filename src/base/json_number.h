@@ -45,7 +45,7 @@ std::int64_t whole_number_at(const Json& object, const char* key) {
   return *number;
 }
 
-// The same for an unsigned number of 64 bits.
+// Returns an unsigned number of 64 bits. Throws what whole_number_at() throws.
 template <class Json>
 std::uint64_t unsigned_number_at(const Json& object, const char* key) {
   const Json& value = object.at(key);
@@ -68,7 +68,7 @@ std::optional<double> real_number_in(const Json& value) {
   return parse_number<double>(value.template get<std::string>());
 }
 
-// The same as whole_number_at, for a key that may be missing.
+// Does what whole_number_at() does, for a key that may be missing.
 template <class Json>
 std::int64_t whole_number_at(const Json& object, const char* key, std::int64_t otherwise) {
   return object.contains(key) ? whole_number_at(object, key) : otherwise;
