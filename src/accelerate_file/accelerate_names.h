@@ -48,7 +48,7 @@ const std::vector<KeyGroup>& key_groups();
 // Null if the key is in no group.
 const KeyGroup* find_group(const std::string& key);
 
-// All names that a file may contain besides options.
+// Returns all keys of a file that are not options.
 std::vector<std::string> accelerate_keys();
 
 }  // namespace hasten::config
