@@ -52,7 +52,7 @@ std::string reason_in(const std::filesystem::path& output) {
                     .hint = "`hasten estimate -- PROGRAM` predicts a step of any Accelerator"});
 }
 
-// Runs a program dry, each time in a separate folder.
+// Makes dry runs of a program, each with its own folder.
 class ProgramRuns {
  public:
   ProgramRuns(const std::string& hasten, const std::vector<std::string>& program,

@@ -56,7 +56,8 @@ void print_loaded_model(const LoadedModel& loaded, const TrainOptions& options) 
 }
 
 // Prints the lines that the Hugging Face Trainer prints before the first step.
-void print_plan(const TrainingArguments& args, std::int64_t rows, std::int64_t processes) {
+void print_training_header(const TrainingArguments& args, std::int64_t rows,
+                           std::int64_t processes) {
   print_line(str("***** Running training *****\n  Num examples = ", group_thousands(rows),
                  "\n  Processes = ", processes,
                  args.elastic_ranks > 0 ? str("\n  Virtual ranks = ", args.elastic_ranks) : "",
@@ -86,7 +87,7 @@ void print_training_summary(const TrainOutput& result, const std::string& folder
   std::cout << "Saved in " << folder << '\n';
 }
 
-// Prints how a run continues that a signal has stopped, if it has a checkpoint.
+// After a signal, prints how to continue the run, if it has a checkpoint.
 void print_continuation(const Trainer& trainer) {
   if (checkpoints(trainer.args().output_dir).empty()) return;
   std::cout << "Stopped at step " << trainer.state().global_step << " of "
@@ -167,7 +168,7 @@ int run_trainer(Trainer& trainer, const TrainConfiguration& run, std::int64_t ro
   const bool quiet = hides_progress(run.arguments.log_level);
   if (run.arguments.do_train) {
     if (trainer.is_world_process_zero() && !quiet)
-      print_plan(trainer.args(), rows, trainer.accelerator().process().num_processes);
+      print_training_header(trainer.args(), rows, trainer.accelerator().process().num_processes);
     const TrainingResult trained = train_and_evaluate(trainer, eval && run.arguments.do_eval);
     if (!trained.saved || trained.exit_code() != 0) return trained.exit_code();
   } else if (run.arguments.do_eval) {
@@ -183,10 +184,11 @@ class ConfigurationSaver : public TrainerCallback {
   explicit ConfigurationSaver(const TrainConfiguration& run) {
     std::vector<config::ResolvedValue> values;
     for (const config::ResolvedValue& value : run.values) {
-      const bool is_call_option = value.name == "config_file" || value.name == "print_config" ||
-                                  value.name == "resume_from_checkpoint" ||
-                                  value.name == "overwrite_output_dir" || value.name == "dashboard";
-      if (!is_call_option) values.push_back(value);
+      const bool belongs_to_one_call =
+          value.name == "config_file" || value.name == "print_config" ||
+          value.name == "resume_from_checkpoint" || value.name == "overwrite_output_dir" ||
+          value.name == "dashboard";
+      if (!belongs_to_one_call) values.push_back(value);
     }
     text_ = config::resolved_text(values, config::ValueFilter::all);
   }
@@ -210,7 +212,7 @@ std::shared_ptr<TrainerCallback> progress_of(const TrainConfiguration& run) {
 }
 
 // Adds an adapter if the options ask for one, and prints what is trained.
-void adapt(torch::nn::Module& model, const TrainOptions& options, bool prints) {
+void add_adapter(torch::nn::Module& model, const TrainOptions& options, bool prints) {
   std::size_t layers = 0;
   if (!options.lora_adapter.empty()) {
     load_lora(model, options.lora_adapter);
@@ -249,7 +251,7 @@ int train_exported(const TrainConfiguration& run) {
   if (!options.weights.empty()) model->load_weights(options.weights);
   const TrainingArguments& arguments = run.arguments;
   if (arguments.do_eval || arguments.do_predict || arguments.eval_on_start) model->eval();
-  // Both calls may throw. They are made here so that they throw before the first step.
+  // Both calls may throw, and should do so before the first step.
   if (arguments.do_train) model->train();
   const bool evaluates = arguments.do_eval || arguments.eval_on_start;
   const ExportedFiles files(options, *model,
@@ -262,7 +264,7 @@ int train_exported(const TrainConfiguration& run) {
                    join(model->output_names(), ", ")));
   }
   set_seed(arguments.seed);  // the seed determines the new weights of an adapter
-  adapt(*model, options, worker.rank == 0);
+  add_adapter(*model, options, worker.rank == 0);
   Trainer trainer(model, arguments,
                   {.train_dataset = files.train(),
                    .eval_dataset = files.eval(),
@@ -291,7 +293,7 @@ int train(int argc, char** argv) {
   const LoadedModel loaded = load_model(run.options.model, files->model_options());
   const Worker worker = worker_of(config::whole_environment());
   if (worker.rank == 0) print_loaded_model(loaded, run.options);
-  adapt(*loaded.model, run.options, worker.rank == 0);
+  add_adapter(*loaded.model, run.options, worker.rank == 0);
 
   TrainerParts parts{.train_dataset = files->train(*loaded.model),
                      .eval_dataset = files->eval(*loaded.model),
