@@ -20,22 +20,21 @@ constexpr double kFloatBytes = 4;
 
 // A state that an option of a parameter group adds. `name` appears in the optimizer's name, as in
 // "SGD with momentum".
-struct Extra {
+struct OptionalState {
   std::string name;
   bool on = false;
 };
 
-// The numbers that a group keeps for each parameter: those that it always keeps, and those of
-// options.
+// How many numbers a group keeps for each parameter: always, and for each option that is on.
 struct StateGroup {
-  double always = 0;
-  std::vector<Extra> extras;
+  double fixed = 0;
+  std::vector<OptionalState> extras;
   double bytes = kFloatBytes;  // the size of one number
 };
 
 template <class Options>
 StateGroup adam(const Options& options) {
-  return {.always = 2, .extras = {{"amsgrad", options.amsgrad()}}};
+  return {.fixed = 2, .extras = {{"amsgrad", options.amsgrad()}}};
 }
 StateGroup adamw(const torch::optim::AdamWOptions& options) {
   StateGroup group = adam(options);
@@ -44,13 +43,13 @@ StateGroup adamw(const torch::optim::AdamWOptions& options) {
   return group;
 }
 StateGroup sgd(const torch::optim::SGDOptions& options) {
-  return {.always = 0, .extras = {{"momentum", options.momentum() != 0}}};
+  return {.fixed = 0, .extras = {{"momentum", options.momentum() != 0}}};
 }
 StateGroup rmsprop(const torch::optim::RMSpropOptions& options) {
-  return {.always = 1,
+  return {.fixed = 1,
           .extras = {{"momentum", options.momentum() > 0}, {"centering", options.centered()}}};
 }
-StateGroup adagrad(const torch::optim::AdagradOptions&) { return {.always = 1}; }
+StateGroup adagrad(const torch::optim::AdagradOptions&) { return {.fixed = 1}; }
 
 // Returns the mean over the parameters, because groups may have different options.
 template <class Options, class GroupOf>
@@ -65,8 +64,8 @@ TextbookStates mean_states(const std::string& name, const torch::optim::Optimize
     double numbers = 0;
     for (const at::Tensor& parameter : each.params())
       numbers += static_cast<double>(parameter.numel());
-    double kept = group.always;
-    for (const Extra& extra : group.extras) {
+    double kept = group.fixed;
+    for (const OptionalState& extra : group.extras) {
       if (!extra.on) continue;
       kept += 1;
       if (std::find(on.begin(), on.end(), extra.name) == on.end()) on.push_back(extra.name);
@@ -93,7 +92,7 @@ std::optional<TextbookStates> textbook_states(const torch::optim::Optimizer& opt
   if (const auto* own = dynamic_cast<const StatefulOptimizer*>(&optimizer)) {
     return mean_states<ParamGroupOptions>(
         own->name(), optimizer, [](const ParamGroupOptions& options) {
-          return StateGroup{.always = options.bytes_per_parameter() / kFloatBytes};
+          return StateGroup{.fixed = options.bytes_per_parameter() / kFloatBytes};
         });
   }
   return {};
