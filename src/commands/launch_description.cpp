@@ -115,8 +115,8 @@ void describe(config::OptionTable& table, LaunchOptions& options) {
     "Change the settings of the rendezvous: join_timeout=600, last_call_timeout=30, "
     "keep_alive_timeout=30 (seconds), same_program=true.");
   d("local_addr", &LaunchOptions::local_addr,
-    "Set the address by which the other machines reach this one. If unset, the address that they "
-    "see.");
+    "Set the address by which the other machines reach this one. Default: the address from which "
+    "they see this machine connect.");
   d("token_file", &LaunchOptions::token_file,
     "Read the job's token from this file, the same on all machines. If unset, HASTEN_JOB_TOKEN is "
     "used.");
