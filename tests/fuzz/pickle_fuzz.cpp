@@ -2,7 +2,7 @@
 // LibTorch.
 //
 // The first byte selects the meaning of the other bytes, so that the fuzzer need not guess
-// checksums. They are the whole archive, or the pickle of an archive with two storages. Every
+// checksums. The rest is a whole archive, or the pickle of an archive with two storages. Every
 // tensor of an accepted file lies in its storage, and reading takes no more memory than the limit
 // of all readers allows.
 #include <cstdint>

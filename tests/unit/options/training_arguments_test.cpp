@@ -258,7 +258,7 @@ TEST_CASE("training arguments: accelerator_config has the keys of the Hugging Fa
       validate({.accelerator_config = {{"dispatch_batches", false}}, .elastic_ranks = 2}));
 }
 
-TEST_CASE("training arguments: JSON may have some names, with the errors of a file") {
+TEST_CASE("training arguments: JSON may have some of the arguments, and errors name the line") {
   CHECK(training_arguments_from_json(R"({"warmup_ratio": 0.1})").warmup_steps == 0.1);
   CHECK(error_of([] { training_arguments_from_json("{\n\"lerning_rate\": 1}", "a.json"); }).text ==
         "a.json:2: unknown key lerning_rate. Hint: did you mean learning_rate?");

@@ -81,7 +81,7 @@ TEST_CASE("passes: each process may skip the backward pass of other micro-batche
   // True for each of the three micro-batches in which a process runs a backward pass. A process may
   // skip the closing one.
   struct Plan {
-    std::vector<bool> of_rank[2];
+    std::vector<bool> runs_backward[2];
   };
   for (const Plan& plan : {Plan{{{true, true, false}, {true, true, true}}},
                            Plan{{{true, true, true}, {true, false, false}}},
@@ -91,10 +91,10 @@ TEST_CASE("passes: each process may skip the backward pass of other micro-batche
     Sequential alone = small_model();
     double weight = 0;
     for (std::int64_t rank = 0; rank < 2; ++rank)
-      for (std::size_t i = 0; i < 3; ++i) weight += plan.of_rank[rank][i] ? 1 : 0;
+      for (std::size_t i = 0; i < 3; ++i) weight += plan.runs_backward[rank][i] ? 1 : 0;
     for (std::int64_t rank = 0; rank < 2; ++rank) {
       for (std::size_t i = 0; i < 3; ++i) {
-        if (plan.of_rank[rank][i])
+        if (plan.runs_backward[rank][i])
           (loss_of(alone->forward(own_rows(rank, static_cast<std::int64_t>(i)))) / weight)
               .backward();
       }
@@ -112,13 +112,13 @@ TEST_CASE("passes: each process may skip the backward pass of other micro-batche
             for (std::size_t i = 0; i < 3; ++i) {
               auto guard = accelerator.accumulate(model);
               const at::Tensor loss = loss_of(model(own_rows(rank, static_cast<std::int64_t>(i))));
-              if (plan.of_rank[rank][i])
+              if (plan.runs_backward[rank][i])
                 by_items ? accelerator.backward(loss, kMicroBatchRows) : accelerator.backward(loss);
               if (window == 1) accelerator.clip_grad_norm_(model->parameters(), 1e9);
               optimizer.step();
               if (i < 2) optimizer.zero_grad();
             }
-            require(optimizer.steps() == window + 1, "a window is a step");
+            require(optimizer.steps() == window + 1, "the optimizer makes one step per window");
             require_close(gradients_in(*net), gradients_in(*alone), "gradients");
             require_same_on_all_ranks(accelerator.group(), gradients_in(*net), "a gradient");
             optimizer.zero_grad();
@@ -151,7 +151,7 @@ TEST_CASE("passes: without a closing pass, a parameter without elements adds zer
   }
 }
 
-TEST_CASE("passes: a closing micro-batch without a possible replacement is refused") {
+TEST_CASE("passes: a window whose last backward pass is missing everywhere is refused") {
   debug_launcher([] {
     Accelerator single, windows({.gradient_accumulation_steps = 2});
     Sequential net = small_model(), other = small_model();
@@ -300,7 +300,7 @@ TEST_CASE("passes: each of several losses of a window reaches its own model") {
                 optimizer_two.step();
               }
               require(optimizer_one.steps() == window + 1 && optimizer_two.steps() == window + 1,
-                      "a window is a step");
+                      "the optimizer makes one step per window");
               require_close(gradients_in(*one), gradients_in(*alone_first), "the first model");
               if (second_trained) {
                 require_close(gradients_in(*two), gradients_in(*alone_second), "the second model");
@@ -429,7 +429,7 @@ TEST_CASE("passes: parameters frozen and unfrozen after prepare() are exchanged 
     require(code_of([&, &model = model] {
               accelerator.backward(loss_of(model(own_rows(0, 0))));
             }) == "prepare.models-differ",
-            "others are frozen in each process");
+            "each process freezes a different parameter");
   });
 }
 
