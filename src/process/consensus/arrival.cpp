@@ -57,7 +57,7 @@ std::string RankLocation::to_text() const {
                     {"started", process.started}});
 }
 
-RankLocation RankLocation::of_text(const std::string& text) {
+RankLocation RankLocation::from_text(const std::string& text) {
   const auto json = nlohmann::json::parse(text);
   return {.host = json.at("host"),
           .pid_namespace = json.at("pid_namespace"),
@@ -88,7 +88,7 @@ void wait_for_all_ranks(c10d::Store& store, std::int64_t rank, std::int64_t size
 std::vector<RankLocation> locations_of_all(c10d::Store& store, std::int64_t size) {
   std::vector<RankLocation> all;
   for (const std::string& text : texts_at(store, location_keys(size)))
-    all.push_back(RankLocation::of_text(text));
+    all.push_back(RankLocation::from_text(text));
   return all;
 }
 

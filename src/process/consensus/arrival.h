@@ -29,7 +29,7 @@ struct RankLocation {
 
   static RankLocation own();
   std::string to_text() const;
-  static RankLocation of_text(const std::string& text);
+  static RankLocation from_text(const std::string& text);
 };
 
 // Each rank calls it once, with a store that only this group uses. `timeout` limits the wait.

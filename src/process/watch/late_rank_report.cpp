@@ -192,7 +192,7 @@ std::string RankRecord::to_text() const {
   return json_line({{"begun", begun}, {"step", step}, {"calls", reported}, {"stack", stack}});
 }
 
-RankRecord RankRecord::of_text(const std::string& text) {
+RankRecord RankRecord::from_text(const std::string& text) {
   const Json json = Json::parse(text);
   RankRecord record{.begun = json.at("begun"),
                     .step = json.at("step"),
@@ -211,7 +211,7 @@ std::string LateRankReport::to_text() const {
   return json_line({{"printed_by", printed_by}, {"text", text}});
 }
 
-LateRankReport LateRankReport::of_text(const std::string& text) {
+LateRankReport LateRankReport::from_text(const std::string& text) {
   const Json json = Json::parse(text);
   return {.printed_by = json.at("printed_by"), .text = json.at("text")};
 }

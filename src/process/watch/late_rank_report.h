@@ -34,7 +34,7 @@ struct RankRecord {
   // The call with that number, or null if it is not among the latest.
   const ReportedCall* call(std::int64_t number) const;
   std::string to_text() const;
-  static RankRecord of_text(const std::string& text);
+  static RankRecord from_text(const std::string& text);
 };
 
 struct LateRankReport {
@@ -42,7 +42,7 @@ struct LateRankReport {
   std::string text;             // its lines, each with a newline
 
   std::string to_text() const;
-  static LateRankReport of_text(const std::string& text);
+  static LateRankReport from_text(const std::string& text);
 };
 
 // Makes the report. `records` and `locations` are by rank. A rank that has not answered has no

@@ -55,7 +55,7 @@ LateRankReport ReportExchange::report(bool is_late, const std::function<RankReco
     if (ExchangeClock::now() >= began + times_.report) throw std::runtime_error("no report");
     std::this_thread::sleep_for(times_.pause);
   }
-  return LateRankReport::of_text(text_at(store_, kReported));
+  return LateRankReport::from_text(text_at(store_, kReported));
 }
 
 LateRankReport ReportExchange::make_report(const Records& records) const {
@@ -92,7 +92,7 @@ ReportExchange::Records ReportExchange::collect_records(ExchangeClock::time_poin
   std::size_t next = 0;
   for (std::size_t i = 0; i < keys.size(); ++i) {
     if (answered[i])
-      records[static_cast<std::size_t>(others[i])] = RankRecord::of_text(texts[next++]);
+      records[static_cast<std::size_t>(others[i])] = RankRecord::from_text(texts[next++]);
   }
   return records;
 }

@@ -130,7 +130,8 @@ TEST_CASE("late rank report: records and reports survive as text") {
   log.end(log.begin(Call::of("barrier", {})));
   log.set_purpose({.text = "bucket", .index = 2});
   log.begin(Call::of("all_reduce", {at::ones({4, 2}), at::ones({1})}));
-  const auto record = RankRecord::of_text(RankRecord::of(log.snapshot(), {"a", "\xff"}).to_text());
+  const auto record =
+      RankRecord::from_text(RankRecord::of(log.snapshot(), {"a", "\xff"}).to_text());
   CHECK(record.begun == 2);
   CHECK(record.step == 3);
   CHECK(record.stack.size() == 2);
@@ -139,7 +140,7 @@ TEST_CASE("late rank report: records and reports survive as text") {
   CHECK(record.call(1)->text == "barrier");
   CHECK(record.call(3) == nullptr);
   const auto report =
-      LateRankReport::of_text(LateRankReport{.printed_by = 3, .text = "a\nb"}.to_text());
+      LateRankReport::from_text(LateRankReport{.printed_by = 3, .text = "a\nb"}.to_text());
   CHECK(report.printed_by == 3);
   CHECK(report.text == "a\nb");
 }
@@ -148,7 +149,7 @@ TEST_CASE("late rank report: a process note is used only for the same process") 
   const RankLocation here = RankLocation::own();
   CHECK(here.process.number == getpid());
   CHECK(process_state_text(here, here).empty());
-  CHECK(process_state_text(RankLocation::of_text(here.to_text()), here).empty());
+  CHECK(process_state_text(RankLocation::from_text(here.to_text()), here).empty());
   RankLocation other = here;
   other.process.number = 1 << 30;
   CHECK(process_state_text(other, here) == "its process is gone");

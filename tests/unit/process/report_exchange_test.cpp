@@ -45,7 +45,7 @@ TEST_CASE("report exchange: all ranks read one report, that of the first late ra
     CountingStore store;
     const auto texts = reports(store, size, size);
     REQUIRE(texts.size() == 1);
-    const LateRankReport report = LateRankReport::of_text(*texts.begin());
+    const LateRankReport report = LateRankReport::from_text(*texts.begin());
     CHECK(report.printed_by == 1);
     CHECK(report.text.find("rank 1 has not reached the group's 4th") != std::string::npos);
     CHECK(store.messages < 200 * size);
@@ -57,7 +57,7 @@ TEST_CASE("report exchange: ranks that do not answer are waited for together") {
   const auto begin = std::chrono::steady_clock::now();
   const auto texts = reports(store, 64, 40);
   REQUIRE(texts.size() == 1);
-  CHECK(LateRankReport::of_text(*texts.begin()).printed_by == 1);
+  CHECK(LateRankReport::from_text(*texts.begin()).printed_by == 1);
   CHECK(std::chrono::steady_clock::now() - begin < 10s);
 }
 
