@@ -172,8 +172,8 @@ template <int N>
 Amount recurrent(const CallShapes& c) {
   return N * 2 * size_before_last(c.input(0)) * (numel(c, 1) + numel(c, 2));
 }
-// The same for all layers and directions. The list after x has their weights and biases. Only the
-// matrices in it count.
+// Counts what recurrent() counts, for all layers and directions. The list after x has their weights
+// and biases. Only the matrices in it count.
 template <int N>
 Amount recurrent_layers(const CallShapes& c) {
   double weights = 0;

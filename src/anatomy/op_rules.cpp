@@ -116,7 +116,7 @@ void normalizations(OpTable& t) {
   add_own("rms_norm_backward", per_input<10>);
   add_own("dropout_add_norm", per_input<11>);           // bias, dropout, residual, norm
   add_own("dropout_add_norm_backward", per_input<15>);  // norm 13, dropout, bias
-  // The same with or without a bias; without a mean (and beta) it works like rms_norm.
+  // The bias is optional. Without a mean (and beta) the norm works like rms_norm.
   add_own("dropout_add_pre_norm", [](const CallShapes& c) -> Amount {
     return (2 + has(c, 1) + (has(c, 4) ? 8 : 4)) * numel(c, 0);
   });
