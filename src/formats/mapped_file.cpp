@@ -31,7 +31,11 @@ MappedFile::MappedFile(const std::filesystem::path& path) {
   const int known = ::fstat(file, &status);
   if (known != 0 || !S_ISREG(status.st_mode)) {
     ::close(file);
-    throw IoError("io.not-a-file", {.what = path.string() + " is not a regular file"});
+    throw IoError(
+        "io.not-a-file",
+        {.what = path.string(),
+         .got = known == 0 && S_ISDIR(status.st_mode) ? "a folder" : "a pipe, a socket or a device",
+         .expected = "a regular file"});
   }
   size_ = static_cast<std::size_t>(status.st_size);
   void* mapped = nullptr;

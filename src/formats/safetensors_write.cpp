@@ -21,11 +21,15 @@ const Dtype* checked_dtype(const std::string& name, const at::Tensor& tensor,
                            const std::string& file) {
   const std::string what = file + ": tensor " + quoted(name);
   if (!tensor.defined()) {
-    throw UsageError("safetensors.unsupported", {.what = what + " is undefined"});
+    throw UsageError(
+        "safetensors.unsupported",
+        {.what = what, .got = "an undefined tensor", .expected = "a tensor with values"});
   }
   if (name == "__metadata__") {
     throw UsageError("safetensors.unsupported",
-                     {.what = what + ": the format reserves this name for its metadata"});
+                     {.what = what,
+                      .got = "a name that the format reserves for its metadata",
+                      .expected = "another name"});
   }
   if (tensor.layout() != at::kStrided || tensor.is_meta()) {
     throw UsageError("safetensors.unsupported",

@@ -160,7 +160,9 @@ void save_weights(const fs::path& folder, const TensorDict& weights,
   }
   for (const auto& [name, tensor] : weights) {
     if (!tensor.defined()) {
-      throw UsageError("safetensors.unsupported", {.what = "tensor \"" + name + "\" is undefined"});
+      throw UsageError("safetensors.unsupported", {.what = "tensor \"" + name + "\"",
+                                                   .got = "an undefined tensor",
+                                                   .expected = "a tensor with values"});
     }
   }
   detail::check_no_shared_memory(weights, folder.string());  // Also between shards.
