@@ -109,8 +109,10 @@ std::int64_t BertTokenizer::vocab_size() const noexcept { return state_->size();
 
 std::int32_t BertTokenizer::special_id(const std::string& token, const char* name) const {
   if (const auto id = state_->find(token)) return *id;
-  throw UsageError("tokenizers.missing-token", {.what = str("this tokenizer has no ", name, ": \"",
-                                                            token, "\" is not in its vocabulary")});
+  throw UsageError("tokenizers.missing-token",
+                   {.what = str("the ", name, " of this tokenizer"),
+                    .got = str("\"", token, "\", which is not in its vocabulary"),
+                    .expected = "a token of the vocabulary"});
 }
 
 std::int32_t BertTokenizer::pad_id() const {
