@@ -14,8 +14,8 @@
 // server has ended. The end is delayed only for a bounded time, even if the store does not answer,
 // the hanging thread holds a lock, or nobody reads the standard error.
 //
-// This is the only place in the library that prints and ends a process, because the thread that
-// hangs cannot throw. Thread rule: the watchdog has two threads of its own, which block all
+// Besides forks that hasten makes, this is the only place in the library that prints and ends a
+// process, because the thread that hangs cannot throw. Thread rule: the watchdog has two threads of its own, which block all
 // signals.
 #pragma once
 
