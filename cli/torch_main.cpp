@@ -1,6 +1,7 @@
 // File: cli/torch_main.cpp
 // hasten-torch: the commands that need tensors. `hasten` starts it after it has checked the
 // arguments.
+#include <c10/util/Exception.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -8,12 +9,10 @@
 #include <new>
 #include <string>
 
-#include <c10/util/Exception.h>
-#include "torch_commands.h"
-
 #include "base/file_calls.h"
 #include "hasten/base/error.h"
 #include "test_result.h"
+#include "torch_commands.h"
 
 namespace {
 
