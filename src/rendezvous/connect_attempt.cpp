@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <cstring>
 #include <utility>
+
 #include "base/poll_timeout.h"
 
 namespace hasten::rendezvous {
