@@ -103,9 +103,11 @@ void sync_tree(const fs::path& root) {
   std::vector<fs::path> folders = {root};
   for (auto it = fs::recursive_directory_iterator(root, error); !error && it != fs::end(it);
        it.increment(error)) {
-    if (it->is_symlink()) continue;
-    if (it->is_directory()) folders.push_back(it->path());
-    if (it->is_regular_file()) sync_path(it->path(), O_RDONLY);
+    // A file system that does not say what an entry is has to be asked, and this may fail.
+    const fs::file_status entry = it->symlink_status(error);
+    if (error) throw_file_error("io.read", "cannot look up", it->path(), error.value());
+    if (fs::is_directory(entry)) folders.push_back(it->path());
+    if (fs::is_regular_file(entry)) sync_path(it->path(), O_RDONLY);
   }
   if (error) throw_file_error("io.read", "cannot list the folder", root, error.value());
   for (auto it = folders.rbegin(); it != folders.rend(); ++it) sync_directory(*it);
