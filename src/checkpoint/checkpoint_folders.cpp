@@ -70,13 +70,13 @@ fs::path unused_name(const fs::path& wanted) {
   return name;
 }
 
-// Renames the damaged checkpoint, and returns what happened to it, as the predicate of a sentence.
-std::string rename_damaged(const fs::path& folder) {
-  const fs::path name = unused_name(folder.string() + kDamaged);
+// Renames what is damaged, and returns what happened to it, as the predicate of a sentence.
+std::string rename_damaged(const fs::path& path) {
+  const fs::path name = unused_name(path.string() + kDamaged);
   std::error_code error;
-  fs::rename(folder, name, error);
+  fs::rename(path, name, error);
   if (error) return "could not be renamed (" + error.message() + ")";
-  sync_directory(parent_folder(folder));
+  sync_directory(parent_folder(path));
   return "has been renamed to " + name.filename().string();
 }
 
@@ -90,7 +90,7 @@ fs::path newest_verified(
       verify_checkpoint(found.back());
       return found.back();
     } catch (const Error& error) {
-      if (!is_damage_error(error)) throw;
+      if (!is_damage_error(error)) rethrow_unused_checkpoint(found.back(), error);
       on_damage(found.back(), error);
     }
   }
@@ -177,15 +177,29 @@ fs::path recover_last_checkpoint(const fs::path& output_dir,
 }
 
 bool is_damage_error(const Error& error) {
-  return error.code() != "checkpoint.newer-version" && error.code() != "io.open" &&
-         error.code() != "io.map";
+  return dynamic_cast<const DataError*>(&error) != nullptr &&
+         error.code() != "checkpoint.newer-version";
+}
+
+void rethrow_unused_checkpoint(const fs::path& folder, const Error& error) {
+  if (dynamic_cast<const IoError*>(&error) == nullptr) throw;
+  ErrorText text = error.text();
+  text.hint += str(text.hint.empty() ? "" : "; ", "the checkpoint ", folder.string(),
+                   " may be whole, so it keeps its name: start the run again when the file can be "
+                   "read. If it stays unreadable, move this folder elsewhere: the run then "
+                   "continues without it");
+  throw IoError(error.code(), std::move(text));
+}
+
+std::string set_aside_damaged(const std::string& what, const fs::path& path, const Error& error) {
+  const ErrorText& text = error.text();
+  return str("the ", what, ' ', path.string(), " cannot be used and ", rename_damaged(path), "; ",
+             text.what, ": got ", text.got,
+             text.expected.empty() ? "" : ", expected " + text.expected);
 }
 
 std::string rename_damaged_checkpoint(const fs::path& folder, const Error& error) {
-  const ErrorText& text = error.text();
-  return str("the checkpoint ", folder.string(), " cannot be used and ", rename_damaged(folder),
-             "; ", text.what, ": got ", text.got,
-             text.expected.empty() ? "" : ", expected " + text.expected);
+  return set_aside_damaged("checkpoint", folder, error);
 }
 
 std::vector<fs::path> damaged_checkpoints(const fs::path& output_dir, const std::string& prefix) {

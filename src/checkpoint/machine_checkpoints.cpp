@@ -267,7 +267,7 @@ fs::path newest_common_checkpoint(const Group& group, bool writes, const fs::pat
       try {
         verify_checkpoint(folder);
       } catch (const Error& error) {
-        if (!is_damage_error(error)) throw;
+        if (!is_damage_error(error)) rethrow_unused_checkpoint(folder, error);
         damage = rename_damaged_checkpoint(folder, error);
       }
     });

@@ -55,6 +55,8 @@ std::vector<std::string> file_names(const fs::path& folder) {
 Json read_manifest(const fs::path& folder) {
   const fs::path path = folder / kManifestFile;
   if (!path_exists(path)) throw_bad_manifest(folder, "no such file");
+  std::error_code unknown;
+  if (fs::is_directory(path, unknown)) throw_bad_manifest(folder, "a folder");
   const std::string text = read_file(path);
   // A manifest has six levels. The limit bounds the recursion when it is written again. Sizes are
   // whole numbers; a number that does not fit into 64 bits would be parsed as a float.
@@ -118,6 +120,9 @@ void verify_file(const fs::path& path, const FileRecord& expected) {
                      .hint = kUseAnotherHint});
   };
   const FileChecksum& wanted = expected.checksum;
+  // The system refuses to read a folder, but to try again does not help.
+  std::error_code unknown;
+  if (fs::is_directory(path, unknown)) throw_damaged("", "a folder", "a file");
   if (!error && size != wanted.bytes) {
     throw_damaged(truncated_tensor(size, expected.tensors), str(size, " bytes"),
                   str(wanted.bytes, " bytes"));

@@ -369,6 +369,31 @@ TEST_CASE("checkpoints: one whose folder may not be entered is not damaged") {
   CHECK(last_checkpoint(folder).filename() == "checkpoint-20");
 }
 
+TEST_CASE("checkpoints: one whose file gives an error when it is read is not damaged") {
+  const Checkpoints run({10});
+  run.write(20, "");
+  const fs::path& folder = run.folder.path();
+  const fs::path file = folder / "checkpoint-20" / "trainer_state.json";
+  // This file has the size 0, too, and a read at its start fails with EIO, as on a failing disk.
+  fs::remove(file);
+  fs::create_symlink("/proc/self/mem", file);
+  std::string error, hint;
+  try {
+    recover_last_checkpoint(folder, [](const std::string&) {});
+  } catch (const IoError& refused) {
+    error = refused.code();
+    hint = refused.hint();
+  }
+  CHECK(error == "io.read");
+  CHECK_MESSAGE(hint.find("the checkpoint " + (folder / "checkpoint-20").string() +
+                          " may be whole, so it keeps its name") != std::string::npos,
+                hint);
+  CHECK(run.names() == FolderNames{"checkpoint-10", "checkpoint-20"});
+  fs::remove(file);
+  write_file_atomically(file, "");
+  CHECK(recover_last_checkpoint(folder, [](const std::string&) {}).filename() == "checkpoint-20");
+}
+
 TEST_CASE("checkpoints: rotation orders by number, not by time, and ignores other prefixes") {
   const Checkpoints run({100, 20, 3});  // written in this order
   fs::create_directory(run.folder.path() / "checkpoint_1");

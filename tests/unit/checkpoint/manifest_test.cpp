@@ -314,6 +314,17 @@ TEST_CASE("manifest: a symbolic link to itself is not a file of a checkpoint") {
   CHECK(code_of([&] { verify_checkpoint(saved.path()); }) == "checkpoint.missing-file");
 }
 
+TEST_CASE("manifest: a folder in the place of a file is damage, not an error of the system") {
+  for (const auto& [name, code] : std::vector<std::pair<std::string, std::string>>{
+           {"state.json", "checkpoint.damaged"}, {kManifestFile, "checkpoint.manifest"}}) {
+    const SavedFolder saved;
+    fs::remove(saved.path() / name);
+    fs::create_directory(saved.path() / name);
+    CHECK(code_of([&] { verify_checkpoint(saved.path()); }) == code);
+    CHECK(verification_error(saved.path()).find(name + ": got a folder") != std::string::npos);
+  }
+}
+
 TEST_CASE("manifest: a newer version is refused by its number") {
   const TemporaryDirectory folder;
   const auto write = [&](const std::string& content) {
