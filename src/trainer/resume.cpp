@@ -206,11 +206,7 @@ void Trainer::Impl::Resume::restore_parts(const CheckpointToResume& checkpoint) 
       trainer_.args.ignore_data_skip
           ? LoaderState{.seed = position.loader.seed, .epoch = position.loader.epoch, .batch = 0}
           : position.loader);
-  if (run_.hashes && run_.hashes->resume(checkpoint.state.global_step, position.hash_chain)) {
-    trainer_.logger.info(str("the hash chain in ", trainer_.args.output_dir,
-                             " begins again after step ", checkpoint.state.global_step,
-                             ", because the links before this step are not there"));
-  }
+  resume_hashes(checkpoint.state.global_step, position.hash_chain);
   run_.losses.restore(
       position.losses.value_or(LossPosition{.last_logged_step = checkpoint.state.global_step}));
 }
@@ -223,6 +219,20 @@ void Trainer::Impl::Resume::restore_options(const CheckpointToResume& checkpoint
       str("the optimizer has ", run_.optimizer.unwrap().param_groups().size(),
           " groups of parameters and had ", before->groups.size(),
           " when the checkpoint was made: the groups have the options of this run's arguments"));
+}
+
+void Trainer::Impl::Resume::resume_hashes(std::int64_t step,
+                                          const std::optional<HashChainPosition>& position) {
+  if (!run_.hashes) return;
+  const ResumedChain chain = run_.hashes->resume(step, position);
+  if (!chain.damage.empty()) {
+    trainer_.logger.warning(str(chain.damage, ". The chain begins again after step ", step,
+                                ": hasten verify and hasten diff compare the steps after it"));
+  } else if (chain.begins_again) {
+    trainer_.logger.info(str("the hash chain in ", trainer_.args.output_dir,
+                             " begins again after step ", step,
+                             ", because the links before this step are not there"));
+  }
 }
 
 void Trainer::Impl::Resume::restore_callbacks(const TrainerState& before) const {

@@ -9,8 +9,10 @@
 // rule: that of the Trainer's collectives.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <optional>
 #include <vector>
 
 #include "trainer/resume_checks.h"
@@ -46,6 +48,7 @@ class Trainer::Impl::Resume {
   std::filesystem::path folder() const;
   void restore_parts(const CheckpointToResume& checkpoint);
   void restore_options(const CheckpointToResume& checkpoint) const;
+  void resume_hashes(std::int64_t step, const std::optional<HashChainPosition>& position);
   void restore_callbacks(const TrainerState& before) const;
   void find_best_checkpoint(TrainerState& state, const std::filesystem::path& resumed) const;
   void report_changes(const CheckpointToResume& checkpoint);

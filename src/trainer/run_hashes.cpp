@@ -12,6 +12,7 @@
 #include "base/descriptor.h"
 #include "base/file_calls.h"
 #include "base/sha256.h"
+#include "checkpoint/damaged_checkpoint.h"
 #include "checkpoint/optimizer_state.h"
 #include "formats/module_tensors.h"
 #include "hasten/base/error.h"
@@ -59,39 +60,50 @@ void RunHashes::start() {
   once(group_, writes(), [&] { remove_links_after(0); });
 }
 
-bool RunHashes::resume(std::int64_t step, const std::optional<HashChainPosition>& position) {
+ResumedChain RunHashes::resume(std::int64_t step,
+                               const std::optional<HashChainPosition>& position) {
   if (position) previous_ = position->previous;
-  once(group_, writes(), [&] { remove_links_after(step); });
-  if (!position) return false;  // the run had no chain before
+  ResumedChain found;
+  once(group_, writes(), [&] { found.damage = remove_links_after(step); });
+  if (!position) return found;  // the run had no chain before
   const std::size_t first = static_cast<std::size_t>(group_.rank()) * rows_.size();
   for (std::size_t virtual_rank = 0; virtual_rank < rows_.size(); ++virtual_rank) {
     if (first + virtual_rank < position->rows.size())
       rows_[virtual_rank] = position->rows[first + virtual_rank];
   }
-  return writes() && written_ == 0 && previous_ != first_hash();
+  found.begins_again = writes() && written_ == 0 && previous_ != first_hash();
+  return found;
 }
 
-void RunHashes::remove_links_after(std::int64_t step) {
+std::string RunHashes::remove_links_after(std::int64_t step) {
   std::error_code error;
   const bool exists = fs::exists(file_, error);
   if (error)
     throw IoError("io.open", {.what = "cannot find " + file_.string(), .got = error.message()});
-  if (!exists) return;
-  std::string kept;
-  // A run that starts from the beginning does not read the old chain, which may be damaged.
-  if (step > 0) {
-    std::string last;
-    for (const HashLink& link : read_hash_chain(file_)) {
-      if (link.step > step) break;
-      kept += line_of(link) + '\n';
-      last = hash_of(link);
-    }
-    // A run that ended before it could write its newest links has left a gap, and a chain with a
-    // gap is not valid. So the file begins again, as it does in another folder.
-    if (last != previous_) kept.clear();
+  if (!exists) return "";
+  std::string kept, damage;
+  try {
+    // A run that starts from the beginning does not read the old chain, which may be damaged.
+    if (step > 0) kept = lines_until(step);
+  } catch (const DataError& broken) {
+    // The chain shows how the weights came about, but the run can continue without it.
+    damage = set_aside_damaged("hash chain", file_, broken);
   }
   write_file_atomically(file_, kept);
   written_ = std::ssize(kept);
+  return damage;
+}
+
+std::string RunHashes::lines_until(std::int64_t step) const {
+  std::string lines, last;
+  for (const HashLink& link : read_hash_chain(file_)) {
+    if (link.step > step) break;
+    lines += line_of(link) + '\n';
+    last = hash_of(link);
+  }
+  // A run that ended before it could write its newest links has left a gap, and a chain with a gap
+  // is not valid. So the file begins again, as it does in another folder.
+  return last == previous_ ? lines : "";
 }
 
 void RunHashes::add_rows(AnyBatch batch, std::int64_t virtual_rank) {

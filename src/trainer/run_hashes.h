@@ -8,8 +8,8 @@
 //   hashes.write();
 //
 // Every process hashes the rows that it uses, separately for each of its virtual ranks. The main
-// process hashes the weights and the state of the optimizer, and writes. Throws IoError "io.*",
-// DataError "checkpoint.broken-chain". Thread rule: the training thread.
+// process hashes the weights and the state of the optimizer, and writes. Throws IoError "io.*".
+// Thread rule: the training thread.
 #pragma once
 
 #include <torch/nn/module.h>
@@ -27,6 +27,13 @@
 
 namespace hasten {
 
+// A resumed run finds this in the file. The fields keep their defaults if the file has the newest
+// link before the checkpoint, and in processes that do not write.
+struct ResumedChain {
+  bool begins_again = false;
+  std::string damage = {};  // a sentence about a file that was damaged, and where it is now
+};
+
 class RunHashes {
  public:
   // `virtual_ranks` is the number of virtual ranks of each process, or 1.
@@ -36,9 +43,10 @@ class RunHashes {
   // Begins a chain, and deletes the chain of an earlier run.
   void start();
   // Continues the chain at a checkpoint. Links of later steps are deleted. If the file lacks the
-  // newest link before the checkpoint, the older ones are deleted too, and the main process returns
-  // true.
-  bool resume(std::int64_t step, const std::optional<HashChainPosition>& position);
+  // newest link before the checkpoint, the older ones are deleted too. A damaged file is renamed.
+  // In both cases the file begins again, with a link that continues the one that the checkpoint
+  // names.
+  ResumedChain resume(std::int64_t step, const std::optional<HashChainPosition>& position);
   void add_rows(AnyBatch batch, std::int64_t virtual_rank);
   // True if this step ends with a link.
   bool is_due(std::int64_t step) const { return step % every_ == 0; }
@@ -54,8 +62,11 @@ class RunHashes {
  private:
   bool writes() const { return group_.rank() == 0; }
   // Removes the links after this step from the file, and all links if the last one that remains is
-  // not the one that the next link follows.
-  void remove_links_after(std::int64_t step);
+  // not the one that the next link follows. Returns a sentence about a damaged file that it has
+  // renamed, or an empty text.
+  std::string remove_links_after(std::int64_t step);
+  // Returns the lines of the file that a run keeps when it continues at this step.
+  std::string lines_until(std::int64_t step) const;
 
   std::filesystem::path file_;
   std::int64_t every_;

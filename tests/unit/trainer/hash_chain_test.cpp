@@ -204,6 +204,31 @@ TEST_CASE("hash chain: a resumed run begins the file again if links before it ar
   CHECK(read_hash_chain(folder.path / kHashChainFile).front().step == 8);
 }
 
+TEST_CASE("hash chain: a damaged file does not end a resumed run, and is set aside") {
+  const Folder folder;
+  train(twelve_steps(folder.path));
+  const fs::path file = folder.path / kHashChainFile;
+  const std::string whole = chain_text(folder.path);
+  std::string damaged = whole;
+  damaged[damaged.find('\n') + 20] ^= 1;  // in the hash of the second line
+  TrainingArguments args = twelve_steps(folder.path);
+  args.resume_from_checkpoint = checkpoint(folder.path, 6).string();
+  args.save_strategy = SaveStrategy::no;
+  for (const char* const name : {"hash_chain.jsonl.damaged", "hash_chain.jsonl.damaged.2"}) {
+    write_file_atomically(file, damaged);
+    const std::string log = train(args);
+    CHECK_MESSAGE(contains(log, str("the hash chain ", file.string(),
+                                    " cannot be used and has been renamed to ", name, "; ",
+                                    file.string(), ", line 2: got ")),
+                  log);
+    CHECK(contains(log, "begins again after step 6"));
+    CHECK(read_file(folder.path / name) == damaged);
+    // The checkpoint names the line before, so the new lines are those of the whole run.
+    CHECK(whole.ends_with(chain_text(folder.path)));
+    CHECK(read_hash_chain(file).front().step == 8);
+  }
+}
+
 TEST_CASE("hash chain: one changed bit of a checkpoint, or of the data, is found and named") {
   const Folder a;
   train(twelve_steps(a.path));
