@@ -26,21 +26,43 @@ namespace fs = std::filesystem;
 constexpr auto kPoll = std::chrono::milliseconds(200);
 constexpr auto kStopTimeout = std::chrono::minutes(10);
 
-// The step and the number of processes of the last complete line of a hash chain.
-struct LastLink {
-  std::int64_t step = -1, num_processes = 1;
+// The first step of a chain, and the step and the number of processes of its last whole line.
+struct ChainEnds {
+  std::int64_t first_step = -1, step = -1, num_processes = 1;
+  bool lacks_beginning = false;  // the first line continues one that is not in the file
 };
 
-LastLink last_link(const fs::path& file) {
-  LastLink last;
+ChainEnds ends_of(const fs::path& file) {
+  ChainEnds ends;
   std::ifstream in(file, std::ios::binary);
   for (std::string line; std::getline(in, line) && !in.eof();) {
     const auto json = parse_json_or_discard(line);
     if (!json.is_object()) continue;
-    last.step = json.value("step", last.step);
-    last.num_processes = json.value("num_processes", last.num_processes);
+    ends.step = json.value("step", ends.step);
+    ends.num_processes = json.value("num_processes", ends.num_processes);
+    if (ends.first_step >= 0) continue;
+    ends.first_step = ends.step;
+    const std::string before = json.value("previous", std::string());
+    ends.lacks_beginning = before.find_first_not_of('0') != std::string::npos;
   }
-  return last;
+  return ends;
+}
+
+// Throws if the chain has no line yet. Prints from where on it can be compared, if a resumed run
+// has begun it again.
+void check_chain(const fs::path& file, const ChainEnds& ends, std::int64_t from) {
+  if (ends.step < 0) {
+    throw DataError("checkpoint.no-chain",
+                    {.what = file.string(),
+                     .got = "a file without lines",
+                     .expected = "the hashes of a step",
+                     .hint = "the run writes the next line at a multiple of hash_chain_steps"});
+  }
+  if (!ends.lacks_beginning || from >= ends.first_step) return;
+  std::printf(
+      "%s begins with step %lld: a resumed run has begun it again, so steps before it "
+      "cannot be compared\n",
+      file.c_str(), static_cast<long long>(ends.first_step));
 }
 
 // Throws if the run lacks a file or a checkpoint that a repetition needs.
@@ -94,13 +116,13 @@ void train_until_step(const std::vector<std::string>& command, const fs::path& c
     if (const auto line = child.line(Clock::now() + kPoll)) {
       if (line->text.find(": error") != std::string::npos) error = line->text;
     }
-    if (!is_stopped && path_exists(chain) && last_link(chain).step >= until) {
+    if (!is_stopped && path_exists(chain) && ends_of(chain).step >= until) {
       child.send(SIGTERM);
       is_stopped = true;
     }
   }
   const int code = child.wait(Clock::now() + kStopTimeout).value_or(1);
-  if (last_link(chain).step >= until) return;
+  if (ends_of(chain).step >= until) return;
   throw DataError(
       "checkpoint.repetition",
       {.what = str("the repeated run ended with exit code ", code),
@@ -119,11 +141,12 @@ int verify(int argc, char** argv) {
   }
   check_run(command.run, command.from);
   const std::string program = own_program();
-  const LastLink last = last_link(fs::path(command.run) / kHashChainFile);
+  const fs::path chain = fs::path(command.run) / kHashChainFile;
+  const ChainEnds ends = ends_of(chain);
+  check_chain(chain, ends, command.from);
   const TemporaryDirectory folder;
-  train_until_step(
-      training_command(program, command.run, command.from, folder.path(), last.num_processes),
-      folder.path() / kHashChainFile, last.step);
+  repeat(training_command(program, command.run, command.from, folder.path(), ends.num_processes),
+         folder.path() / kHashChainFile, ends.step);
   Child comparison(
       {program, "diff", command.run, folder.path().string(), "--from", str(command.from + 1)}, {});
   while (!comparison.is_at_end()) {

@@ -25,6 +25,12 @@ open("c/hash_chain.jsonl", "w").write(lines[:at] + '"step":5' + lines[at + 8:])
 PYTHON
 hasten diff a c
 
+echo "## a run that continues after this"
+cp c/hash_chain.jsonl damaged
+train --output_dir c --resume_from_checkpoint c/checkpoint-4
+cmp c/hash_chain.jsonl.damaged damaged
+hasten verify c
+
 echo "## two changed tensors of a checkpoint"
 cp -r a d
 python3 - <<'PYTHON'
