@@ -145,8 +145,9 @@ int verify(int argc, char** argv) {
   const ChainEnds ends = ends_of(chain);
   check_chain(chain, ends, command.from);
   const TemporaryDirectory folder;
-  repeat(training_command(program, command.run, command.from, folder.path(), ends.num_processes),
-         folder.path() / kHashChainFile, ends.step);
+  train_until_step(
+      training_command(program, command.run, command.from, folder.path(), ends.num_processes),
+      folder.path() / kHashChainFile, ends.step);
   Child comparison(
       {program, "diff", command.run, folder.path().string(), "--from", str(command.from + 1)}, {});
   while (!comparison.is_at_end()) {

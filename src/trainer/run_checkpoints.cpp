@@ -2,11 +2,14 @@
 
 #include <utility>
 
+#include "anatomy/step_mark.h"
 #include "anatomy/textbook.h"
 #include "base/available_memory.h"
+#include "base/file_calls.h"
 #include "checkpoint/gradient_state.h"
 #include "checkpoint/job_lock.h"
 #include "checkpoint/machine_checkpoints.h"
+#include "hasten/anatomy/out_of_memory.h"
 #include "hasten/base/error.h"
 #include "hasten/base/files.h"
 #include "hasten/base/text.h"
@@ -39,6 +42,20 @@ std::uintmax_t bytes_without_gradients(const fs::path& folder) {
     if (!unknown) bytes += size;
   }
   return bytes;
+}
+
+// Does a part of a save. A lack of memory and an error of std::filesystem become errors of hasten,
+// because once() throws only those in the other processes too, and all of them have to continue.
+void do_part_of_save(const std::function<void()>& part) {
+  try {
+    part();
+  } catch (const fs::filesystem_error& error) {
+    throw io_error_of(error);
+  } catch (const std::exception& error) {
+    if (!is_out_of_memory(error)) throw;
+    throw MemoryError("trainer.out-of-memory", {.what = "the memory ran out in the save",
+                                                .got = anatomy::short_message(error)});
+  }
 }
 
 }  // namespace
@@ -157,9 +174,17 @@ void Trainer::Impl::RunCheckpoints::save(const StepTotals& window, std::int64_t 
                                     .abandon_after = last_saved_};
   const bool asynchronous = is_asynchronous(), writes = trainer_.writes();
   const std::uintmax_t gradients = micro_batches > 0 ? gradient_bytes() : 0;
+  const auto save_once = [&](bool is_worker, const std::function<void()>& part) {
+    once(trainer_.group(), is_worker, [&] { do_part_of_save(part); });
+  };
+  const auto give_up = [&](const Error& error) {
+    report_failure(str("the checkpoint of step ", newest_.step, " was not saved: ", error.what()),
+                   error.what());
+    complete(false);
+  };
   try {
     std::shared_ptr<CheckpointSave> own;  // set in a process that writes a folder
-    once(trainer_.group(), writes, [&] {
+    save_once(writes, [&] {
       check_free_space(trainer_.args.output_dir, expected_bytes(gradients), "a checkpoint");
       own = std::make_shared<CheckpointSave>(folder_of(newest_.step));
       mark_job(own->path());
@@ -169,22 +194,22 @@ void Trainer::Impl::RunCheckpoints::save(const StepTotals& window, std::int64_t 
     const fs::path staged = path_of_writer(trainer_.group(), own ? own->path().string() : "");
     if (trainer_.args.save_on_each_node) {
       const std::string save = new_save_id(trainer_.group());
-      once(trainer_.group(), writes, [&] { write_machine_file(staged, save); });
+      save_once(writes, [&] { write_machine_file(staged, save); });
     }
     if (!trainer_.args.save_only_model) {
-      once(trainer_.group(), true, [&] { trainer_.accelerator.call_save_hooks(staged); });
+      save_once(true, [&] { trainer_.accelerator.call_save_hooks(staged); });
     }
-    const auto copy = [&] { write(staged, now, random); };
+    const auto copy = [&] { do_part_of_save([&] { write(staged, now, random); }); };
     const auto publish = [own, rotation] { own->publish(rotation); };
     const auto rotate = [own, rotation] { own->rotate(rotation); };
     if (asynchronous) return save_.start(copy, writes, publish, rotate);
     once(trainer_.group(), true, copy);
-    once(trainer_.group(), writes, publish);
-    once(trainer_.group(), writes, rotate);
+    save_once(writes, publish);
+    save_once(writes, rotate);
   } catch (const IoError& error) {
-    report_failure(str("the checkpoint of step ", newest_.step, " was not saved: ", error.what()),
-                   error.what());
-    return complete(false);
+    return give_up(error);
+  } catch (const MemoryError& error) {
+    return give_up(error);
   }
   complete(true);
 }

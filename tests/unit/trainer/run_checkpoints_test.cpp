@@ -7,10 +7,13 @@
 #include <csignal>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <map>
 #include <memory>
+#include <new>
 #include <stdexcept>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include "hasten/accelerator.h"
@@ -396,6 +399,97 @@ TEST_CASE("resume: all processes throw if one of them cannot restore a registere
   notebook_launcher(train, {.num_processes = 2, .use_cpu = true});
   CHECK(read_file(folder.path / "error-0") == "process.failed-elsewhere");
   CHECK(read_file(folder.path / "error-1") == "the object cannot be restored");
+}
+
+namespace {
+
+// A registered object. It calls a function when its state is copied for the checkpoint of step 4.
+struct FailingState {
+  std::map<std::string, double> state() const {
+    if (trainer->state().global_step == 4) fail();
+    return {{"one", 1.0}};
+  }
+  void set_state(const std::map<std::string, double>&) const {}
+  Trainer* trainer = nullptr;
+  std::function<void()> fail;
+};
+
+ResumedRun run_with_failing_state(const TrainingArguments& args,
+                                  const std::function<void()>& fail) {
+  ResumedRun run;
+  const auto model = new_model();
+  FailingState object{.fail = fail};
+  Trainer trainer(model, args,
+                  {.train_dataset = TrainerDataset(rows(20)),
+                   .log_sink = [&](std::string_view line) { run.log += line; }});
+  object.trainer = &trainer;
+  trainer.accelerator().register_for_checkpointing(object);
+  run.out = trainer.train();
+  run.losses = logged(trainer);
+  for (const auto& [name, tensor] : model->state_dict()) run.weights[name] = tensor.clone();
+  return run;
+}
+
+}  // namespace
+
+TEST_CASE("Trainer: a save without memory or with a failing file system does not end the run") {
+  const Folder none;
+  TrainingArguments args = ten_steps(none.path);
+  const ResumedRun straight = run_with(args, {});
+  const std::vector<std::function<void()>> failures = {
+      [] { throw std::bad_alloc(); },
+      [] { TORCH_CHECK_WITH(OutOfMemoryError, false, "tried to allocate too much"); },
+      [] {
+        throw fs::filesystem_error("status", "state", std::make_error_code(std::errc::io_error));
+      }};
+  for (const bool asynchronous : {false, true}) {
+    for (std::size_t i = 0; i < failures.size(); ++i) {
+      CAPTURE(asynchronous);
+      CAPTURE(i);
+      const Folder folder;
+      args.output_dir = folder.path.string();
+      args.async_save = asynchronous;
+      const ResumedRun disturbed = run_with_failing_state(args, failures[i]);
+      check_same(straight, disturbed);
+      CHECK(contains(disturbed.log, "the checkpoint of step 4 was not saved: "));
+      CHECK(names_of_folders(checkpoints(folder.path)) ==
+            FolderNames{"checkpoint-2", "checkpoint-6", "checkpoint-8", "checkpoint-10"});
+    }
+    // An error of the user's own code is not one of the save.
+    const Folder folder;
+    args.output_dir = folder.path.string();
+    CHECK_THROWS_WITH_AS(
+        run_with_failing_state(args, [] { throw std::runtime_error("failed in the object"); }),
+        "failed in the object", std::runtime_error);
+  }
+}
+
+TEST_CASE("Trainer: all processes continue if one of them has no memory for a save") {
+  for (const bool asynchronous : {false, true}) {
+    CAPTURE(asynchronous);
+    const Folder folder;
+    TrainingArguments args = ten_steps(folder.path);
+    args.async_save = asynchronous;
+    const auto train = [&] {
+      std::string log;
+      Trainer trainer(new_model(), args,
+                      {.train_dataset = TrainerDataset(rows(20)),
+                       .log_sink = [&](std::string_view line) { log += line; }});
+      const bool is_second = trainer.accelerator().process().process_index == 1;
+      trainer.accelerator().register_save_state_pre_hook([&](const fs::path&) {
+        if (is_second && trainer.state().global_step == 4) throw std::bad_alloc();
+      });
+      const std::int64_t steps = trainer.train().global_step;
+      const std::string warning = "the checkpoint of step 4 was not saved: ";
+      write_file_atomically(folder.path / (is_second ? "log-1" : "log-0"),
+                            str(steps, contains(log, warning) ? " reported" : ""));
+    };
+    notebook_launcher(train, {.num_processes = 2, .use_cpu = true});
+    CHECK(read_file(folder.path / "log-0") == "10 reported");
+    CHECK(read_file(folder.path / "log-1") == "10");  // the main process writes the log
+    CHECK(names_of_folders(checkpoints(folder.path)) ==
+          FolderNames{"checkpoint-2", "checkpoint-6", "checkpoint-8", "checkpoint-10"});
+  }
 }
 
 TEST_CASE("Trainer: asynchronous checkpoints have the files of synchronous ones") {
