@@ -130,8 +130,9 @@ struct Trainer::Impl {
   };
   Metrics final_metrics(const RunFigures& figures, const RunParts& run,
                         const WorkCounter& work) const;
-  // Gives the model the weights of the best checkpoint, or logs a warning if there is none.
-  void load_best_model() const;
+  // Gives the model the weights of the best checkpoint, or logs a warning if there is none. If it
+  // is damaged, the model keeps its weights, and the state no longer names a best checkpoint.
+  void load_best_model();
 
   TrainerEvent event() {
     return {.args = args, .state = state, .model = *model, .accelerator = &accelerator};

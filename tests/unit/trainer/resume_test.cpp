@@ -201,17 +201,35 @@ TEST_CASE("resume: a path that is not a checkpoint is refused, and the error say
   CHECK_MESSAGE(contains(above, "such as " + (folder.path / "checkpoint-10").string()), above);
 }
 
-TEST_CASE("resume: a best checkpoint that is damaged is not loaded at the end") {
+TEST_CASE("resume: a best checkpoint that is damaged is reported, and the last weights stay") {
   const Folder folder;
   TrainingArguments args = ten_steps(folder.path);
   args.eval_strategy = IntervalStrategy::steps;
   args.eval_steps = 2;
   args.learning_rate = 0;  // no score is better than the first one, at step 2
   args.load_best_model_at_end = true;
-  run(args, rows(20), 0, TrainerDataset(rows(20)));
-  std::ofstream(folder.path / "checkpoint-2" / "model.safetensors", std::ios::app) << "more";
-  CHECK(code_of([&] { run(resumed_at(args, 8), rows(20), 0, TrainerDataset(rows(20))); }) ==
-        "checkpoint.damaged");
+  const ResumedRun straight = run(args, rows(20), 0, TrainerDataset(rows(20)));
+  const fs::path best = folder.path / "checkpoint-2";
+  REQUIRE(straight.best == best.string());
+  std::string bytes = read_file(best / "model.safetensors");
+  bytes[bytes.size() - 1] ^= 1;
+  std::ofstream(best / "model.safetensors", std::ios::binary) << bytes;
+  // A job that is started again reports the same damage again.
+  for (int attempt = 1; attempt <= 2; ++attempt) {
+    CAPTURE(attempt);
+    const ResumedRun resumed = run(resumed_at(args, 8), rows(20), 0, TrainerDataset(rows(20)));
+    CHECK(resumed.out.global_step == 10);
+    CHECK_MESSAGE(contains(resumed.log, "the best checkpoint " + best.string() +
+                                            " is damaged, so the model keeps the weights of the "
+                                            "last step: " +
+                                            (best / "model.safetensors").string()),
+                  resumed.log);
+    CHECK(resumed.best.empty());
+    for (const auto& [name, tensor] : straight.weights) {
+      CAPTURE(name);
+      CHECK(at::equal(tensor, resumed.weights.at(name)));
+    }
+  }
 }
 
 TEST_CASE("resume: partial files of a killed run are removed when the next run starts") {
