@@ -8,6 +8,7 @@
 
 #include "formats/module_tensors.h"
 #include "hasten/accelerator.h"
+#include "hasten/base/error.h"
 #include "hasten/base/files.h"
 #include "hasten/base/log.h"
 #include "hasten/base/text.h"
@@ -162,6 +163,22 @@ TrainingResult train_and_evaluate(Trainer& trainer, bool evaluates) {
   return trained;
 }
 
+// Throws if the run has no whole checkpoint of its best evaluation, although it should end with the
+// weights of that one. Call it when everything is saved.
+void check_best_model(const Trainer& trainer) {
+  const TrainerState& state = trainer.state();
+  if (!trainer.args().load_best_model_at_end || !state.best_global_step ||
+      !state.best_model_checkpoint.empty())
+    return;
+  throw DataError(
+      "trainer.no-best-model",
+      {.what = "load_best_model_at_end",
+       .got = str("no whole checkpoint of the best evaluation, at step ", *state.best_global_step),
+       .expected = "one that can be loaded",
+       .hint = "the warnings above say why; the model in " + trainer.args().output_dir +
+               " has the weights of the last step"});
+}
+
 // Trains, evaluates and predicts if the arguments ask for it, and returns the exit code.
 int run_trainer(Trainer& trainer, const TrainConfiguration& run, std::int64_t rows,
                 const TrainerDataset& eval) {
@@ -170,10 +187,12 @@ int run_trainer(Trainer& trainer, const TrainConfiguration& run, std::int64_t ro
     if (trainer.is_world_process_zero() && !quiet)
       print_training_header(trainer.args(), rows, trainer.accelerator().process().num_processes);
     const TrainingResult trained = train_and_evaluate(trainer, eval && run.arguments.do_eval);
-    if (!trained.saved || trained.exit_code() != 0) return trained.exit_code();
-  } else if (run.arguments.do_eval) {
-    evaluate(trainer);
+    if (trained.exit_code() != 0) return trained.exit_code();
+    if (trained.saved && run.arguments.do_predict) predict(trainer, eval);
+    check_best_model(trainer);
+    return 0;
   }
+  if (run.arguments.do_eval) evaluate(trainer);
   if (run.arguments.do_predict) predict(trainer, eval);
   return 0;
 }

@@ -34,3 +34,12 @@ folders
 
 echo "## other data"
 train --max_steps 12 --resume_from_checkpoint true --train_sampling_strategy sequential | grep -v ' and was '
+
+echo "## a damaged best checkpoint"
+rm -r out
+best() { train --save_steps 2 --eval_strategy steps --eval_steps 2 --eval_data rows.safetensors --load_best_model_at_end --learning_rate 0 "$@" | sed 's/ (loss .*//; s/ last step: .*/ last step/'; }
+best --max_steps 4
+echo more >>out/checkpoint-2/model.safetensors
+rm out/model.safetensors
+best --max_steps 6 --resume_from_checkpoint true
+ls out/model.safetensors
