@@ -36,6 +36,17 @@ std::int64_t abandoned_step(const fs::path& folder, const std::string& prefix) {
   return number_after_prefix(folder.filename().string(), kAbandoned + prefix, '.');
 }
 
+// Returns whether the entry is a folder. Throws if the system cannot tell. A file that was deleted
+// meanwhile and a link that leads nowhere are no folders.
+bool is_folder(const fs::directory_entry& entry) {
+  std::error_code error;
+  const bool is_directory = entry.is_directory(error);
+  if (error && error != std::errc::no_such_file_or_directory &&
+      error != std::errc::not_a_directory && error != std::errc::too_many_symbolic_link_levels)
+    throw_file_error("io.open", "cannot look up", entry.path(), error.value());
+  return is_directory;
+}
+
 // Throws if the folder exists and cannot be listed, because a run that sees no checkpoints would
 // start from the beginning.
 template <class StepOf>
@@ -44,8 +55,7 @@ std::vector<fs::path> folders_by_step(const fs::path& output_dir, StepOf step_of
   std::error_code error;
   for (auto it = fs::directory_iterator(output_dir, error); !error && it != fs::end(it);
        it.increment(error)) {
-    std::error_code gone;
-    if (it->is_directory(gone) && step_of_folder(it->path()) >= 0) found.push_back(it->path());
+    if (step_of_folder(it->path()) >= 0 && is_folder(*it)) found.push_back(it->path());
   }
   const bool exists =
       error != std::errc::no_such_file_or_directory && error != std::errc::not_a_directory;

@@ -369,6 +369,27 @@ TEST_CASE("checkpoints: one whose folder may not be entered is not damaged") {
   CHECK(last_checkpoint(folder).filename() == "checkpoint-20");
 }
 
+TEST_CASE("checkpoints: one that cannot be looked up is an error, not a missing one") {
+  const Checkpoints run({10});
+  const TemporaryDirectory locked;
+  const fs::path& folder = run.folder.path();
+  fs::create_directory(locked.path() / "checkpoint-20");
+  fs::create_directory_symlink(locked.path() / "checkpoint-20", folder / "checkpoint-20");
+  fs::create_symlink("nowhere", folder / "checkpoint-30");
+  CHECK(names_in_order(checkpoints(folder)) == FolderNames{"checkpoint-10", "checkpoint-20"});
+  fs::permissions(folder, fs::perms::all);
+  fs::permissions(locked.path(), fs::perms::none);
+  std::string code;
+  {
+    constexpr uid_t kNobody = 65534;
+    setfsuid(kNobody);  // as above
+    code = code_of([&] { checkpoints(folder); });
+    setfsuid(geteuid());
+  }
+  CHECK(code == "io.open");
+  fs::permissions(locked.path(), fs::perms::owner_all);
+}
+
 TEST_CASE("checkpoints: one whose file gives an error when it is read is not damaged") {
   const Checkpoints run({10});
   run.write(20, "");
