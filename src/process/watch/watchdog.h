@@ -15,8 +15,8 @@
 // the hanging thread holds a lock, or nobody reads the standard error.
 //
 // Besides forks that hasten makes, this is the only place in the library that prints and ends a
-// process, because the thread that hangs cannot throw. Thread rule: the watchdog has two threads of its own, which block all
-// signals.
+// process, because the thread that hangs cannot throw. Thread rule: the watchdog has two threads of
+// its own, which block all signals.
 #pragma once
 
 #include <memory>
