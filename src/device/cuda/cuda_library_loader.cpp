@@ -41,7 +41,8 @@ void replace_cached_hooks() {
       at::CUDAHooksRegistry()->Create("CUDAHooks", at::CUDAHooksArgs{});
   static_assert(sizeof(at::CUDAHooksInterface) == sizeof(void*));
   if (of_library == nullptr) return;
-  std::memcpy(static_cast<void*>(&cached), of_library.get(), sizeof(at::CUDAHooksInterface));
+  std::memcpy(static_cast<void*>(&cached), static_cast<const void*>(of_library.get()),
+              sizeof(at::CUDAHooksInterface));
 }
 
 }  // namespace
