@@ -48,7 +48,7 @@ void fill_from_file(TpuConfigOptions& options, const std::string& file) {
   LaunchOptions launch;
   config::OptionTable table;
   describe(table, launch);
-  const auto keys = config::read_file(file);
+  const auto keys = config::read_option_file(file);
   config::check_accelerate_keys(table, keys);
   const bool flags_set_commands = !options.commands.empty() || !options.command_file.empty();
   for (const config::Assignment& key : keys) {
