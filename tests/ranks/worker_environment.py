@@ -502,7 +502,7 @@ def requeued_training(slurm):
         """Returns the job's number, its log and its folder."""
         out = slurm.folder / name
         words = ["train", "--use_cpu", "--disable_tqdm", "--model", HERE.parent / "oracle/data/models/sequence_single_label", "--data", data, "--output_dir", out,
-                 "--per_device_train_batch_size", 2, "--max_steps", 400, "--save_steps", 50, "--hash_chain_steps", 50]
+                 "--per_device_train_batch_size", 2, "--max_steps", 400, "--save_steps", 10, "--hash_chain_steps", 50]
         return *submitted_launch(slurm, HASTEN, "--num_processes", 4, "--num_cpu_threads_per_process", 1, "--slurm_signal", "USR1@120", words=words), out
 
     def results(out):
@@ -510,7 +510,7 @@ def requeued_training(slurm):
     job, log, straight = submitted("straight")
     check("ExitCode=0:0" in slurm.wait_for(job), "an undisturbed training job succeeds")
     job, log, stopped = submitted("stopped")
-    check(until(lambda: (stopped / "checkpoint-50").exists(), 60), "a training job saves a checkpoint")
+    check(until(lambda: (stopped / "checkpoint-10").exists(), 60), "a training job saves a checkpoint")
     shown = check_requeued(slurm, "a training job", job)
     text = log.read_text()
     check("ExitCode=0:0" in shown and "resuming from" in text, "the requeued job continues from its checkpoint")
