@@ -180,9 +180,12 @@ TEST_CASE("yaml-test-suite: a text that ends inside of quotes or after a key is 
   const auto error = [](const std::string& text) {
     return error_of([&] { config::read_yaml(text, "run.yaml"); }).text;
   };
-  CHECK(error("output_dir: \"out\nseed: 3\n") == "run.yaml:2: illegal EOF in scalar");
-  CHECK(error("output_dir: 'out\nseed: 3\n\n  ") == "run.yaml:4: illegal EOF in scalar");
-  CHECK(error("seed: 3\noutput_dir\n") == "run.yaml:2: end of map not found");
+  CHECK(error("output_dir: \"out\nseed: 3\n") ==
+        "run.yaml:2: got invalid YAML: illegal EOF in scalar, expected a YAML map");
+  CHECK(error("output_dir: 'out\nseed: 3\n\n  ") ==
+        "run.yaml:4: got invalid YAML: illegal EOF in scalar, expected a YAML map");
+  CHECK(error("seed: 3\noutput_dir\n") ==
+        "run.yaml:2: got invalid YAML: end of map not found, expected a YAML map");
   // The end of a valid text may be anything else.
   for (const char* text : {"", "# none\n", "seed: 3", "seed:", "seed: |\n  a\n\n", "seed: >", "---",
                            "seed: 3\n...\n", "seed: \"3\"\n# a \" in a comment"}) {
