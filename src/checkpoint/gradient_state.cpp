@@ -5,8 +5,6 @@
 #include <set>
 #include <utility>
 
-#include "base/parse_number.h"
-#include "base/process_state.h"
 #include "checkpoint/sparse_parts.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
@@ -58,19 +56,6 @@ TensorDict gradient_tensors(const ParameterNames& parameters) {
     }
   }
   return out;
-}
-
-std::uintmax_t bytes_of_gradients(const Group& group, const TensorDict& own,
-                                  bool folder_of_each_machine) {
-  std::uintmax_t bytes = 0, all = 0;
-  for (const auto& [name, tensor] : own) bytes += tensor.nbytes();
-  const std::string host = host_name();
-  for (const std::string& of_rank : group.gather_object(str(bytes, ' ', host))) {
-    const std::size_t space = of_rank.find(' ');
-    if (folder_of_each_machine && of_rank.substr(space + 1) != host) continue;
-    all += parse_number<std::uintmax_t>(of_rank.substr(0, space)).value_or(0);
-  }
-  return all;
 }
 
 void check_gradients(const ParameterNames& parameters, const TensorDict& saved,

@@ -9,7 +9,7 @@
 // A dense gradient has the parameter's name. A sparse one is NAME:indices, NAME:values and
 // NAME:is_coalesced. A parameter without a gradient has no tensor, and gets no gradient when the
 // state is restored. check_gradients throws DataError "checkpoint.gradients". Thread rule: the
-// training thread, outside of a backward pass; bytes_of_gradients is a collective.
+// training thread, outside of a backward pass.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,6 @@
 #include <string>
 
 #include "hasten/checkpoint/detail/training_state.h"
-#include "hasten/process/group.h"
 
 namespace hasten {
 
@@ -33,10 +32,6 @@ inline bool is_gradients_file(const std::string& name) {
 
 // The returned tensors share the memory of the gradients, but not with each other.
 TensorDict gradient_tensors(const ParameterNames& parameters);
-// Returns the bytes of the tensors that the processes of this machine save together or, if all
-// machines save into one folder, the processes of all machines. `own` has those of this process.
-std::uintmax_t bytes_of_gradients(const Group& group, const TensorDict& own,
-                                  bool folder_of_each_machine);
 // Throws unless each tensor is the gradient of one of the parameters.
 void check_gradients(const ParameterNames& parameters, const TensorDict& saved,
                      const std::filesystem::path& file);

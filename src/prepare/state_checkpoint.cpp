@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "base/file_calls.h"
+#include "checkpoint/gradient_bytes.h"
 #include "checkpoint/gradient_state.h"
 #include "checkpoint/job_lock.h"
 #include "checkpoint/machine_checkpoints.h"
