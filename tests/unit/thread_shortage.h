@@ -9,11 +9,11 @@
 #pragma once
 
 #include <pthread.h>
-#include <sys/resource.h>
-#include <unistd.h>
 
 #include <cstddef>
-#include <fstream>
+#include <optional>
+
+#include "unit/address_space_limit.h"
 
 namespace hasten {
 
@@ -26,15 +26,12 @@ class ThreadShortage {
     pthread_attr_setstacksize(&large, kStackBytes);
     pthread_setattr_default_np(&large);
     pthread_attr_destroy(&large);
-    getrlimit(RLIMIT_AS, &limit_before_);
-    rlimit limit = limit_before_;
-    limit.rlim_cur = used_bytes() + left * kStackBytes + kStackBytes / 2;
-    setrlimit(RLIMIT_AS, &limit);
+    limit_.emplace(left * kStackBytes + kStackBytes / 2);
   }
   ThreadShortage(const ThreadShortage&) = delete;
   ThreadShortage& operator=(const ThreadShortage&) = delete;
   ~ThreadShortage() {
-    setrlimit(RLIMIT_AS, &limit_before_);
+    limit_.reset();
     pthread_setattr_default_np(&attributes_before_);
     pthread_attr_destroy(&attributes_before_);
   }
@@ -42,15 +39,8 @@ class ThreadShortage {
  private:
   static constexpr std::size_t kStackBytes = std::size_t{256} << 20;
 
-  // The size of this process's address space.
-  static std::size_t used_bytes() {
-    std::size_t pages = 0;
-    std::ifstream("/proc/self/statm") >> pages;
-    return pages * static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
-  }
-
   pthread_attr_t attributes_before_;
-  rlimit limit_before_{};
+  std::optional<AddressSpaceLimit> limit_;
 };
 
 }  // namespace hasten

@@ -451,7 +451,10 @@ TEST_CASE("Trainer: a save without memory or with a failing file system does not
       args.async_save = asynchronous;
       const ResumedRun disturbed = run_with_failing_state(args, failures[i]);
       check_same(straight, disturbed);
-      CHECK(contains(disturbed.log, "the checkpoint of step 4 was not saved: "));
+      // Without memory for its copy, an asynchronous save becomes a synchronous one, which also fails.
+      const bool is_repeated = asynchronous && i < 2;
+      CHECK(contains(disturbed.log, is_repeated ? "a checkpoint was not saved, and the one before"
+                                                : "the checkpoint of step 4 was not saved: "));
       CHECK(names_of_folders(checkpoints(folder.path)) ==
             FolderNames{"checkpoint-2", "checkpoint-6", "checkpoint-8", "checkpoint-10"});
     }
