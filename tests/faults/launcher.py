@@ -277,14 +277,16 @@ def cleanup_process_killed_or_stopped():
     run.stdout.readline()
     until(lambda: marked(mark), 10)
     time.sleep(0.1)  # a new cleanup process starts some time after the ranks
+    text = ""
     for _ in range(2):
         before = find_cleanup_process(run)
         if before:
             os.kill(before, signal.SIGKILL)
         check(until(lambda: find_cleanup_process(run) not in (None, before), 10), "a killed cleanup process is replaced")
+        text += run.stderr.readline() if select.select([run.stderr], [], [], 10)[0] else ""  # it may be reported a little later
     run.kill()
     run.wait()
-    text = run.stderr.read()
+    text += run.stderr.read()
     check(text.count("a new one has been started") == 2, "the replacement is reported", text)
     check(all_ended(mark), "the new cleanup process ends the processes of the killed launcher")
 
@@ -445,7 +447,7 @@ def suspension():
     check(run.returncode == 0 and "stopped" not in text, "the job ends as usual, and the launcher reports no stopped rank", text)
 
     # No shell could continue the leader of a session, so the system does not stop it.
-    run, ranks, end = start("not suspended", start_new_session=True)
+    run, ranks, end = start("not_suspended", start_new_session=True)
     run.send_signal(signal.SIGTSTP)
     time.sleep(0.5)
     check(all_run([run.pid, *ranks]), "Ctrl-Z has no effect if nobody could continue the launcher")
