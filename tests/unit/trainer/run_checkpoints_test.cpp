@@ -451,7 +451,7 @@ TEST_CASE("Trainer: a save without memory or with a failing file system does not
       args.async_save = asynchronous;
       const ResumedRun disturbed = run_with_failing_state(args, failures[i]);
       check_same(straight, disturbed);
-      // Without memory for its copy, an asynchronous save becomes a synchronous one, which also fails.
+      // An asynchronous save without memory for its copy becomes a synchronous one and fails too.
       const bool is_repeated = asynchronous && i < 2;
       CHECK(contains(disturbed.log, is_repeated ? "a checkpoint was not saved, and the one before"
                                                 : "the checkpoint of step 4 was not saved: "));
