@@ -21,6 +21,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr auto kPollErrorPause = std::chrono::milliseconds(50);
+constexpr auto kWaitForSignal = std::chrono::milliseconds(500);
 constexpr double kGraceAfterFailure = 1;  // seconds; ranks that wait for a dead one need no more
 
 }  // namespace
@@ -172,6 +173,7 @@ void Attempt::handle_failure(std::size_t local_rank) {
   // A rank that ends because of a forwarded signal has done what it was asked to do, and a restart
   // would undo that. The other ranks received the signal too, and get the grace period to react.
   const int signal = ranks_[local_rank].code() - 128;
+  if (termination_signal_ == 0 && comes_here_too(signal)) forward_signal(signal);
   if (termination_signal_ == 0 && was_forwarded(signal)) {
     end_job_with(signal);
     set_kill_deadline(options_.grace_period);
@@ -184,6 +186,14 @@ void Attempt::handle_failure(std::size_t local_rank) {
     set_kill_deadline(std::min(options_.grace_period, kGraceAfterFailure));
   }
   context_.console.print_message(text);
+}
+
+// Slurm signals the launcher and the ranks one after the other. A rank that is quick may have ended
+// before the launcher receives the signal.
+bool Attempt::comes_here_too(int signal) const {
+  const bool is_for_ranks = signal == SIGUSR1 || signal == SIGUSR2;
+  return is_for_ranks && !was_forwarded(signal) &&
+         context_.signals.wait_for(signal, kWaitForSignal);
 }
 
 // If another machine leaves because its ranks have ended after a forwarded signal, the ranks here

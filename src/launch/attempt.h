@@ -58,6 +58,7 @@ class Attempt {
   void suspend();
   void forward_signal(int signal);
   bool was_forwarded(int signal) const;
+  bool comes_here_too(int signal) const;
   void end_job_with(int signal);
   void send_termination_signal_once(int signal);
   void send_termination_signal(int signal);

@@ -3,6 +3,10 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cerrno>
+#include <ctime>
+
 namespace hasten {
 namespace {
 
@@ -55,6 +59,22 @@ std::optional<int> Signals::next() {
   signalfd_siginfo info{};
   if (read(file_, &info, sizeof info) != sizeof info) return std::nullopt;
   return static_cast<int>(info.ssi_signo);
+}
+
+bool Signals::wait_for(int number, std::chrono::milliseconds limit) const {
+  if (sigismember(&taken_, number) != 1) return false;
+  const sigset_t wanted = set_of(number);
+  const auto end = std::chrono::steady_clock::now() + limit;
+  for (;;) {
+    const auto left = std::max(end - std::chrono::steady_clock::now(),
+                               std::chrono::steady_clock::duration::zero());
+    const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(left);
+    const timespec rest{
+        .tv_sec = static_cast<time_t>(seconds.count()),
+        .tv_nsec = static_cast<long>(std::chrono::nanoseconds(left - seconds).count())};
+    if (sigtimedwait(&wanted, nullptr, &rest) == number) return true;
+    if (errno != EINTR) return false;
+  }
 }
 
 void Signals::suspend() const {

@@ -14,6 +14,7 @@
 
 #include <signal.h>
 
+#include <chrono>
 #include <optional>
 
 namespace hasten {
@@ -42,6 +43,9 @@ class Signals {
   int descriptor() const { return file_; }
   // Returns the next signal that has come, if there is one.
   std::optional<int> next();
+  // Waits until this signal comes, which next() then does not return, or the time is over. Returns
+  // whether it has come.
+  bool wait_for(int number, std::chrono::milliseconds limit) const;
   // Stops this process as SIGTSTP does by default, inside a SuspensionScope, and returns when it
   // continues. Returns at once if the system ignores SIGTSTP, because no shell could continue this
   // process (its process group is orphaned).

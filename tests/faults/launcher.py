@@ -422,6 +422,18 @@ def terminal_and_stops():
     check(code_within(run, 20) == 143, "a stopped rank receives the signal to end")
 
 
+def rank_signalled_first():
+    """Slurm signals the launcher and its ranks one after the other, so that a rank may end before the launcher has the signal."""
+    script = program("trap 'echo stopped; exit 138' USR1\ntrap 'echo ended; exit 143' TERM\necho up $$\nwhile :; do sleep 0.05; done\n")
+    run = launch("-n", "2", "--max_restarts", "1", script, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    os.kill([int(run.stdout.readline().split()[-1]) for _ in range(2)][0], signal.SIGUSR1)
+    time.sleep(0.2)
+    run.send_signal(signal.SIGUSR1)
+    output, errors = run.communicate(timeout=20)
+    check(run.returncode == 138 and output.count("stopped") == 2 and "ended" not in output,
+          "a rank has a signal before the launcher: the others get it too, and nothing is restarted", output + errors)
+
+
 def suspension():
     """Ctrl-Z stops the ranks and the launcher, and SIGCONT to the launcher continues them."""
     def start(name, **popen_options):
@@ -533,7 +545,7 @@ def speed():
 
 for case in (output_not_read, output_read_late, reader_closes, endless_writer, inherited_signal_settings, no_process_remains,
              cleanup_process_refused, cleanup_process_killed_or_stopped, few_threads, failing_poll, failing_logs, in_namespaces, terminal_and_stops,
-             suspension, logs, first_of_three, speed):
+             rank_signalled_first, suspension, logs, first_of_three, speed):
     if (not options.only or options.only in case.__name__) and (not options.without or options.without not in case.__name__):
         began = time.monotonic()
         case()
