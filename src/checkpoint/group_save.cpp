@@ -1,7 +1,5 @@
 #include "checkpoint/group_save.h"
 
-#include <ATen/ATen.h>
-
 #include <memory>
 #include <utility>
 
@@ -9,6 +7,7 @@
 #include "formats/deferred_writes.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
+#include "hasten/process/detail/rank_agreement.h"
 #include "hasten/process/once.h"
 
 namespace hasten {
@@ -65,9 +64,7 @@ bool GroupSave::all_have_copied(DeferredWrites& writes, const std::function<void
       is_memory_missing = true;
     }
   });
-  const bool all_have =
-      group_.reduce(at::scalar_tensor(is_memory_missing ? 1 : 0, at::kInt), Reduction::max)
-          .item<int>() == 0;
+  const bool all_have = is_true_on_all_ranks(group_, !is_memory_missing);
   if (!all_have) writes.clear();
   return all_have;
 }

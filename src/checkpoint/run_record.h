@@ -1,5 +1,5 @@
 // File: checkpoint/run_record.h (internal)
-// What a checkpoint of the Trainer records about a run in addition to its position: the options of
+// Keeps what a checkpoint of the Trainer records about a run besides its position: the options of
 // the optimizer's groups, and the number of threads. training_position.json has both.
 //
 //   const OptionsOfRun options{.groups = options_of(optimizer), .arguments = planned};
@@ -34,7 +34,7 @@ struct RunRecord {
   std::int64_t threads = 0;             // of an operation; 0 in a checkpoint of an earlier version
 };
 
-// The same as the public function, which saves no options.
+// Does the same as the public function, which saves no options.
 void save_training_state(const std::filesystem::path& folder,
                          const torch::optim::Optimizer& optimizer, const ParameterNames& parameters,
                          const TrainingPosition& position,

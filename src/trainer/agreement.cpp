@@ -50,10 +50,6 @@ StepTotals sum_of_batches(const Group& group, const std::vector<StepTotals>& own
   return sums;
 }
 
-bool is_true_on_all_ranks(const Group& group, bool own) {
-  return group.reduce(at::scalar_tensor(own ? 0 : 1, at::kInt), Reduction::max).item<int>() == 0;
-}
-
 StepTotals sum_over(const Group& group, StepTotals totals) {
   sum_in_place(group, {&totals.loss, &totals.items, &totals.tokens, &totals.flos});
   return totals;

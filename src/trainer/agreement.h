@@ -1,7 +1,6 @@
 // File: trainer/agreement.h (internal)
-// Agreement between the processes of a run on a condition, the sums of a step, the requests of
-// callbacks, and figures that depend on clocks. Each costs a small collective, and nothing in a
-// single process.
+// Agreement between the processes of a run on the sums of a step, the requests of callbacks, and
+// figures that depend on clocks. Each costs a small collective, and nothing in a single process.
 #pragma once
 
 #include <cstdint>
@@ -20,9 +19,6 @@ struct StepTotals {
   double items = 0;  // labels, or rows
   double tokens = 0, flos = 0;
 };
-
-// Returns whether `own` is true in every process. A collective.
-bool is_true_on_all_ranks(const Group& group, bool own);
 
 // Returns the sums over all processes.
 StepTotals sum_over(const Group& group, StepTotals own);

@@ -4,9 +4,9 @@
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
 #include "hasten/device/memory.h"
+#include "hasten/process/detail/rank_agreement.h"
 #include "hasten/process/detail/same_text.h"
 #include "hasten/process/once.h"
-#include "trainer/agreement.h"
 #include "trainer/batch_size_search.h"
 
 namespace hasten {

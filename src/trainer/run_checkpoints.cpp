@@ -19,6 +19,7 @@
 #include "hasten/formats/safetensors.h"
 #include "hasten/models/lora.h"
 #include "hasten/models/training_traits.h"
+#include "hasten/process/detail/rank_agreement.h"
 #include "hasten/process/once.h"
 #include "trainer/base_weights.h"
 #include "trainer/output_folder.h"
@@ -259,9 +260,7 @@ bool Trainer::Impl::RunCheckpoints::is_asynchronous() const {
   // The copy may take half of the free memory, because training needs some as well.
   const auto free = available_memory();
   const bool fits = !trainer_.writes() || (free && *free / 2 >= bytes());
-  return trainer_.group()
-             .reduce(at::scalar_tensor(fits ? 0 : 1, at::kInt), Reduction::max)
-             .item<int>() == 0;
+  return is_true_on_all_ranks(trainer_.group(), fits);
 }
 
 // Sets the folder of the best model once its step is saved, which may never happen. A run that
