@@ -1,5 +1,7 @@
-"""Compares runs with and without cuda_graph: the losses must be equal bit for bit, and the time of small steps is measured."""
+"""Compares runs with and without cuda_graph: the losses must be equal bit for bit. Measures the time of small steps, and the memory of their graphs,
+which must agree with the prediction."""
 from cases import Case, Failed, concurrent_case
+from part_memory import LIMIT_PERCENT, percent
 from part_tests import losses_of, train_arguments
 
 NAME = "graphs"
@@ -85,5 +87,12 @@ def speed(context, step):
     plain, graphs = measured[0], measured[context.small(1, 0)]
     report = context.json_of(context.hasten("estimate", arguments[1], "--batch", batch, "--seq", length, "--precision", precision, "--cuda_graph", "--device",
                                           f"cuda:{context.gpu}", "--json"))
-    return {"step_seconds": graphs["step_seconds"], "without_graph": plain["step_seconds"], "peak_reserved": graphs["peak_reserved"],
-            "reserved_without_graph": plain["peak_reserved"], "predicted_seconds": report["expected_step"]["seconds"]}
+    values = {"step_seconds": graphs["step_seconds"], "without_graph": plain["step_seconds"], "peak_reserved": graphs["peak_reserved"],
+              "reserved_without_graph": plain["peak_reserved"], "predicted_seconds": report["expected_step"]["seconds"]}
+    if context.on_cpu:
+        return values
+    predicted = report["memory"]["gpu"]["reserved"]
+    values |= {"predicted_reserved": predicted, "reserved_error_percent": percent(predicted, graphs["peak_reserved"])}
+    if abs(values["reserved_error_percent"]) > LIMIT_PERCENT:
+        raise Failed(f"reserved_error_percent is {values['reserved_error_percent']:.2f}, expected at most {LIMIT_PERCENT}", values)
+    return values

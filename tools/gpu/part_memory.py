@@ -60,7 +60,8 @@ def percent(predicted, measured):
 
 def compare(context, arguments, is_alone=False):
     """Compares what the process allocates and reserves and, if it is alone on the GPU, the used memory that NVML reports."""
-    arguments = [context.kit / arguments[0] if "/" in str(arguments[0]) else arguments[0], *arguments[1:]]
+    # A measured step has no CUDA graph, which `run graphs` compares.
+    arguments = [context.kit / arguments[0] if "/" in str(arguments[0]) else arguments[0], *arguments[1:], "--cuda_graph", "false"]
     predicted = memory(context, *arguments, "--device", "cpu" if context.on_cpu else f"cuda:{context.gpu}")
     measured = memory(context, *arguments, "--measure", "--device", context.device)
     values = {"predicted_allocated": predicted["peak"], "measured_allocated": measured["peak"], "error_percent": percent(predicted["peak"], measured["peak"]),
