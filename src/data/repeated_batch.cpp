@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "data/static_packed_rows.h"
 #include "hasten/base/text.h"
 #include "hasten/data/detail/packed_rows.h"
 
@@ -36,6 +37,8 @@ std::string batch_shape(AnyBatch batch) {
   std::string shape;
   if (const TensorDict* const columns = batch.get_if<TensorDict>()) {
     for (const auto& [name, tensor] : *columns) shape += name + " " + shape_text(tensor) + "; ";
+    const at::Tensor bounds = packed_rows_on_host(*columns);
+    if (bounds.defined()) shape += str("rows of at most ", row_limit(bounds), " tokens; ");
     return shape;
   }
   for (const at::Tensor* const tensor : tensors_in(batch)) shape += shape_text(*tensor) + "; ";
@@ -49,11 +52,12 @@ std::string unrepeatable_batch(AnyBatch batch) {
     return str("batches of the type ", c10::demangle(batch.type().name()),
                ", which may have numbers of the host");
   }
-  // Attention takes the lengths of packed rows from the host, and a graph would keep those of its
-  // recording.
+  // Attention takes the length of the longest packed row from the host, so it is a part of the
+  // shape.
   const TensorDict* const columns = batch.get_if<TensorDict>();
-  if (columns != nullptr && columns->contains(kPackedRows))
-    return "packed batches, whose lengths differ";
+  if (columns != nullptr && columns->contains(kPackedRows) &&
+      !packed_rows_on_host(*columns).defined())
+    return "packed batches, whose longest row is known only on the device";
   // copy_() replaces the memory of such a tensor, which a graph would not notice.
   for (const at::Tensor* const tensor : tensors_in(batch)) {
     if (tensor->defined() && (tensor->layout() != at::kStrided || tensor->is_nested()))
@@ -73,11 +77,23 @@ AnyBatch with_own_memory(const AnyBatch& batch) {
   for (at::Tensor* const tensor : tensors_in(made)) {
     if (tensor->defined()) *tensor = tensor->clone();
   }
+  if (TensorDict* const columns = made.get_if<TensorDict>()) {
+    const at::Tensor bounds = packed_rows_on_host(*columns);
+    if (bounds.defined()) (*columns)[kPackedRowsOnHost] = longest_bounds(bounds);
+  }
   return made;
 }
 
 void overwrite(AnyBatch to, AnyBatch from) {
   const torch::NoGradGuard no_grad;
+  if (const TensorDict* const columns = from.get_if<TensorDict>()) {
+    for (const auto& [name, tensor] : *columns) {
+      // The graph has the longest row of its recording.
+      if (tensor.defined() && name != kPackedRowsOnHost)
+        to.get_if<TensorDict>()->at(name).copy_(tensor, /*non_blocking=*/true);
+    }
+    return;
+  }
   const std::vector<at::Tensor*> targets = tensors_in(to), sources = tensors_in(from);
   for (std::size_t i = 0; i < targets.size(); ++i) {
     if (targets[i]->defined()) targets[i]->copy_(*sources[i], /*non_blocking=*/true);

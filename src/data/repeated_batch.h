@@ -22,10 +22,13 @@ namespace hasten {
 std::string unrepeatable_batch(AnyBatch batch);
 
 // Returns a text that is equal for two steps if a graph of one can repeat the other: the names,
-// types, sizes and devices of the tensors of each micro-batch.
+// types, sizes and devices of the tensors of each micro-batch. For packed batches it has the most
+// tokens of a row, rounded up.
 std::string shape_of_step(const std::vector<AnyBatch>& micro_batches);
 
-// Returns a copy of the batch in memory that no other tensor uses.
+// Returns a copy of the batch in memory that no other tensor uses. If rows are packed, the copy of
+// their bounds in host memory becomes longest_bounds() (data/static_packed_rows.h), because a graph
+// keeps what the host reads while it is recorded.
 AnyBatch with_own_memory(const AnyBatch& batch);
 
 // Copies the tensors of `from` into those of `to`, which has the same shape.

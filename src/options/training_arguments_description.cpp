@@ -163,7 +163,7 @@ void precision(ArgumentDescriber& d) {
   d("padding_free", &TrainingArguments::padding_free,
     "Compute batches without padding, also on a GPU: the host puts the rows of a batch into one "
     "row, and attention gets their lengths. Evaluations keep padding if something reads outputs of "
-    "tokens. For models of hasten's own that read texts. An error with cuda_graph and on a TPU.");
+    "tokens. For models of hasten's own that read texts. An error on a TPU.");
   d("cuda_graph", &TrainingArguments::cuda_graph,
     "Start all kernels of a step with one call. Helps where the host is slower than the GPU. Needs "
     "AdamW and one process. If unset, for models of hasten's own whose batches keep one shape; "

@@ -377,11 +377,16 @@ GraphConflict graph_conflict(const TrainingArguments& arguments) {
   }
   if (arguments.elastic_ranks > 0)
     return {"elastic_ranks, which are for CPUs", "use --elastic_ranks 0"};
+  return {};
+}
+
+GraphConflict automatic_graph_conflict(const TrainingArguments& arguments) {
+  // Padding to a few numbers of tokens would change dropout masks.
   if (arguments.padding_free) {
     return {"padding_free, with which each step has another number of tokens",
-            "use --padding_free false"};
+            "use --cuda_graph, which pads batches to a few numbers of tokens"};
   }
-  return {};
+  return graph_conflict(arguments);
 }
 
 void check_contradictions(const TrainingArguments& arguments) {

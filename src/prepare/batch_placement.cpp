@@ -4,24 +4,11 @@
 
 #include <utility>
 
+#include "data/static_packed_rows.h"
 #include "hasten/models/training_traits.h"
 #include "hasten/prepare/detail/to_device.h"
 
 namespace hasten {
-namespace {
-
-// Returns the bounds of packed rows, or an undefined tensor if host memory does not have them.
-at::Tensor packed_rows_on_host(const TensorDict& batch) {
-  for (const char* const name : {kPackedRowsOnHost, kPackedRows}) {
-    const auto found = batch.find(name);
-    if (found != batch.end() && found->second.defined() && found->second.is_cpu())
-      return found->second;
-  }
-  return {};
-}
-
-}  // namespace
-
 TensorDict BatchPlacement::place(TensorDict batch, std::int64_t rows) const {
   if (pads) batch = with_static_shape(batch, rows, shapes);
   for (auto& [name, tensor] : batch) {

@@ -32,7 +32,7 @@ bool would_use_graph(const EstimateOptions& options, const torch::nn::Module& mo
   if (!options.dry || !report.memory.gpu || !args.cuda_graph.value_or(true)) return false;
   if (args.cuda_graph) return true;
   const anatomy::GpuMemory& gpu = *report.memory.gpu;
-  return config::graph_conflict(args).what.empty() && unknown_class(model).empty() &&
+  return config::automatic_graph_conflict(args).what.empty() && unknown_class(model).empty() &&
          has_memory_for_graph(gpu.capacity, gpu.context + gpu.reserved, report.memory.peak);
 }
 

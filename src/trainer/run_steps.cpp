@@ -18,7 +18,8 @@ namespace hasten {
 void Trainer::Run::add_to_step(RealRows rows, bool is_last_of_data) {
   if (run_.hashes) run_.hashes->add_rows(rows.batch, 0);
   pending_step_.items.push_back(rows.count > 0 ? trainer_.count_items(rows) : 0);
-  pending_step_.inputs.push_back(trainer_.to_device(graphs_.pad_to_bucket(rows.batch), 0));
+  pending_step_.inputs.push_back(
+      trainer_.to_device(graphs_.pad_to_bucket(trainer_.unpadded_batch(rows.batch)), 0));
   pending_step_.batches.push_back(std::move(rows));
   if (is_last_of_data || std::ssize(pending_step_.batches) == args_.gradient_accumulation_steps)
     run_pending_step(std::exchange(pending_step_, {}));

@@ -7,6 +7,7 @@
 
 #include "data/column_names.h"
 #include "data/repeated_batch.h"
+#include "data/static_packed_rows.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
 #include "hasten/data/detail/loader_core.h"
@@ -59,7 +60,8 @@ std::string Trainer::Impl::StepGraphs::missing_reason() const {
   if (const std::string reason = missing_graph_reason(trained_objects()); !reason.empty())
     return reason;
   if (!are_requested()) {
-    if (const auto conflict = config::graph_conflict(trainer_.args); !conflict.what.empty())
+    if (const auto conflict = config::automatic_graph_conflict(trainer_.args);
+        !conflict.what.empty())
       return conflict.what;
     if (const std::string name = unknown_class(*trainer_.model); !name.empty())
       return str("the class ", name, ", which may compute with numbers of the host");
@@ -90,20 +92,19 @@ void Trainer::Impl::StepGraphs::stop(const std::string& reason) {
 
 AnyBatch Trainer::Impl::StepGraphs::pad_to_bucket(const AnyBatch& batch) const {
   const TensorDict* const columns = batch.get_if<TensorDict>();
-  if (!are_requested() || columns == nullptr || columns->contains(kPackedRows) ||
-      !columns->contains(kInputIdsColumn))
-    return batch;
+  if (!are_requested() || columns == nullptr || !columns->contains(kInputIdsColumn)) return batch;
   const TrainingTraits* const traits = trainer_.model_traits();
-  const std::vector<std::string>& labels = trainer_.args.label_names;
+  const std::vector<std::string>& names = trainer_.args.label_names;
+  const std::string labels = names.empty() ? kLabelsColumn : names.front();
   TensorDict padded =
-      with_static_shape(*columns, 0,
-                        {.labels = labels.empty() ? kLabelsColumn : labels.front(),
-                         .max_length = traits != nullptr ? traits->max_length() : 0});
+      columns->contains(kPackedRows)
+          ? with_static_packed_rows(*columns, labels)
+          : with_static_shape(
+                *columns, 0,
+                {.labels = labels, .max_length = traits != nullptr ? traits->max_length() : 0});
   const bool is_padded = padded.at(kInputIdsColumn).sizes() != columns->at(kInputIdsColumn).sizes();
   if (!is_padded) return batch;
-  if (trainer_.args.dataloader_pin_memory) {
-    for (auto& [name, tensor] : padded) tensor = detail::pinned(tensor);
-  }
+  if (trainer_.args.dataloader_pin_memory) trainer_.pin(padded);
   return AnyBatch(std::move(padded));
 }
 

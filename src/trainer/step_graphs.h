@@ -60,7 +60,7 @@ class Trainer::Impl::StepGraphs {
   bool is_on() const { return graphs_.has_value(); }
   // If the run asks for graphs, returns the batch with rows that are padded to one of a few lengths
   // (hasten/data/detail/static_shapes.h), so that a few graphs suffice. The number of rows does not
-  // change.
+  // change. A packed batch gets further rows (data/static_packed_rows.h).
   AnyBatch pad_to_bucket(const AnyBatch& batch) const;
   // Returns whether a graph runs this step. Records a graph if it is due.
   bool ensure_graph(const Step& step);

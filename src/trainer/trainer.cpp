@@ -438,15 +438,17 @@ AnyBatch Trainer::Impl::unpadded_batch(const AnyBatch& batch) const {
   if (!args.padding_free || columns == nullptr) return batch;
   const TrainingTraits* const of_model = model_traits();
   TensorDict packed = pack_rows(*columns, of_model != nullptr && of_model->shifts_labels());
-  if (args.dataloader_pin_memory && traits().copies_from_pinned_memory) {
-    // In a dry run a pinned copy has no content, and the model reads the lengths of the rows.
-    const auto bounds = packed.find(kPackedRows);
-    if (bounds != packed.end()) packed.emplace(kPackedRowsOnHost, bounds->second);
-    for (auto& [name, tensor] : packed) {
-      if (name != kPackedRowsOnHost) tensor = detail::pinned(tensor);
-    }
-  }
+  if (args.dataloader_pin_memory && traits().copies_from_pinned_memory) pin(packed);
   return AnyBatch(std::move(packed));
+}
+
+// In a dry run a pinned copy has no content, and the model reads the lengths of packed rows.
+void Trainer::Impl::pin(TensorDict& batch) const {
+  const auto bounds = batch.find(kPackedRows);
+  if (bounds != batch.end()) batch.emplace(kPackedRowsOnHost, bounds->second);
+  for (auto& [name, tensor] : batch) {
+    if (name != kPackedRowsOnHost) tensor = detail::pinned(tensor);
+  }
 }
 
 AnyBatch Trainer::Impl::to_device(const AnyBatch& batch, std::int64_t rows) const {

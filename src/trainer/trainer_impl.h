@@ -82,6 +82,8 @@ struct Trainer::Impl {
   void check_padding_free() const;
   // Returns the batch for the model: without padding if padding_free is set.
   AnyBatch unpadded_batch(const AnyBatch& batch) const;
+  // Copies the tensors to pinned memory. The bounds of packed rows also stay in ordinary memory.
+  void pin(TensorDict& batch) const;
   // True if evaluations use unpadded_batch(). `reads_outputs` is false if they only use the loss.
   bool evaluates_unpadded_batches(bool reads_outputs) const;
   // Moves a batch to the device; `rows` is the size of a full batch.

@@ -183,6 +183,65 @@ TEST_CASE("gpu graphs: ViT trains as without graphs") {
   check_graphs(maker<ViTForImageClassification>(vit()), images());
 }
 
+namespace {
+
+// Returns texts of many lengths.
+ColumnDataset varied_texts(bool has_labels_of_tokens) {
+  TensorDict columns = texts(has_labels_of_tokens).columns();
+  const at::Tensor ids = columns.at("input_ids");
+  const at::Tensor lengths = at::arange(ids.size(0)).mul(5).remainder(ids.size(1) - 1).add(2);
+  columns["attention_mask"] = at::arange(ids.size(1)).lt(lengths.unsqueeze(1)).to(at::kLong);
+  if (has_labels_of_tokens) columns["labels"].masked_fill_(columns["attention_mask"].eq(0), -100);
+  return ColumnDataset(std::move(columns));
+}
+
+// A graph of packed rows computes further tokens, so sums are in another order.
+template <class Make>
+void check_packed_graphs(const Make& make, const ColumnDataset& data, bool bf16) {
+  const Folder folder;
+  TrainingArguments args = arguments(folder);
+  args.bf16 = bf16;
+  args.padding_free = true;
+  const Result plain = train(make(), args, data, false), graphs = train(make(), args, data, true);
+  INFO(graphs.lines);
+  CHECK(plain.lines.find("cuda_graph") == std::string::npos);
+  CHECK(graphs.lines.find("cuda_graph: one call starts the kernels") != std::string::npos);
+  REQUIRE(graphs.losses.size() == kSteps);
+  for (std::size_t i = 0; i < kSteps; ++i)
+    CHECK(graphs.losses[i] == doctest::Approx(plain.losses[i]).epsilon(bf16 ? 2e-2 : 2e-4));
+}
+
+}  // namespace
+
+TEST_CASE("gpu graphs: packed rows train as without graphs") {
+  if (!has_gpu()) return;
+  GPT2Config decoder = gpt2();
+  decoder.resid_pdrop = decoder.embd_pdrop = decoder.attn_pdrop = 0;
+  for (const bool bf16 : {false, true}) {
+    CAPTURE(bf16);
+    check_packed_graphs(maker<BertForSequenceClassification>(tiny(0)), varied_texts(false), bf16);
+    check_packed_graphs(maker<GPT2LMHeadModel>(decoder), varied_texts(true), bf16);
+    check_packed_graphs(maker<LlamaForCausalLM>(llama()), varied_texts(true), bf16);
+  }
+}
+
+TEST_CASE("gpu graphs: eager attention of packed rows is not recorded") {
+  if (!has_gpu()) return;
+  const Folder folder;
+  TrainingArguments args = arguments(folder);
+  args.padding_free = true;
+  BertConfig config = tiny(0);
+  config.attn_implementation = AttentionImplementation::eager;
+  const auto make = maker<BertForSequenceClassification>(config);
+  const Result plain = train(make(), args, varied_texts(false), false),
+               graphs = train(make(), args, varied_texts(false), true);
+  INFO(graphs.lines);
+  CHECK(graphs.lines.find("cuda_graph: the kernels of this run are started one by one") !=
+        std::string::npos);
+  for (std::size_t i = 0; i < kSteps; ++i)
+    CHECK(graphs.losses[i] == doctest::Approx(plain.losses[i]).epsilon(2e-2));
+}
+
 TEST_CASE("gpu graphs: evaluations and checkpoints between the steps change nothing") {
   const Folder folder;
   const Graphs graphs;

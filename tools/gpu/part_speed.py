@@ -19,7 +19,8 @@ STEPS = {
     "bert-large 4x512 tf32": ("bert-large", 4, 512, "tf32", 20),
     "bert-large 32x512 bf16 eager": ("bert-large", 32, 512, "bf16", 10, "--attn_implementation", "eager"),
 }
-# The same for batches in which 44 % of the tokens are padding. They run only in hasten, with and without padding_free.
+# The same for batches in which 44 % of the tokens are padding. They run only in hasten, with and without padding_free. Padded batches have one shape, so
+# they have graphs by default.
 VARIED_STEPS = {
     "bert-base 64x128 bf16 varied lengths": ("bert-base", 64, 128, "bf16", 40),
     "bert-base 8x128 bf16 varied lengths": ("bert-base", 8, 128, "bf16", 50),
@@ -27,7 +28,7 @@ VARIED_STEPS = {
     "bert-base 64x128 fp32 varied lengths": ("bert-base", 64, 128, "fp32", 20),
 }
 SMALL_VARIED = {"bert 4x12 fp32 varied lengths": ("tests/oracle/data/models/sequence_single_label", 4, 12, "fp32", 3)}
-VARIED_PROGRAMS = ("hasten", "hasten, padding_free")
+VARIED_PROGRAMS = ("hasten", "hasten, padding_free", "hasten, padding_free with graphs")
 SMALL = {"bert 4x12 fp32": ("tests/oracle/data/models/sequence_single_label", 4, 12, "fp32", 3)}
 PROGRAMS = ("hasten", "hugging face", "hugging face, compiled", "hasten, LibTorch's kernels", "hasten, without graphs")
 ONCE = ("hugging face, compiled", "hasten, LibTorch's kernels", "hasten, without graphs")
@@ -46,7 +47,7 @@ def cases(context):
     recorded = [Case(f"{name}, kernels of hasten", 40, lambda context, step=steps[name]: record_kernels(context, step))
                 for name in steps if context.on_cpu or name in RECORDED]
     rounds = range(1, 2 if context.on_cpu else ROUNDS + 1)
-    return [*(case for number in rounds for case in [*measured_varied(varied, number), *measured(context, steps, number)]), *recorded]
+    return [*(case for number in rounds for case in [*measured_varied(context, varied, number), *measured(context, steps, number)]), *recorded]
 
 
 def measured(context, steps, number):
@@ -55,9 +56,13 @@ def measured(context, steps, number):
             for name, step in steps.items() for program in PROGRAMS if not (program in ONCE and number > 1) and runs(context, step, program)]
 
 
-def measured_varied(steps, number):
+def measured_varied(context, steps, number):
     return [Case(f"{name}, {program}, round {number}", 60, lambda context, step=step, program=program: measure_varied(context, step, program))
-            for name, step in steps.items() for program in VARIED_PROGRAMS]
+            for name, step in steps.items() for program in VARIED_PROGRAMS if not (context.on_cpu and uses_graphs(program))]
+
+
+def uses_graphs(program):
+    return "with graphs" in program
 
 
 def runs(context, step, program):
@@ -113,7 +118,8 @@ def measure_varied(context, step, program):
     """Measures rows of varied lengths. The prediction is for the padded step, which computes padding like other tokens."""
     model, batch, length, precision, _ = step
     packs = "padding_free" in program
-    values = context.json_of(context.run([context.program("gpu_step"), *arguments_of(context, step), "--lengths", "varied", "--padding_free", int(packs)],
+    graphs = ["--cuda_graph", 1] if uses_graphs(program) else []
+    values = context.json_of(context.run([context.program("gpu_step"), *arguments_of(context, step), "--lengths", "varied", "--padding_free", int(packs), *graphs],
                                          HASTEN_CUDA_KERNELS="1"))
     return values if packs else values | prediction(context, path_of(context, model), batch, length, precision, [], values["step_seconds"],
                                                     {"HASTEN_CUDA_KERNELS": "1"})

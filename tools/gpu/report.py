@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Writes the section "What has run on which GPU" of docs/gpu.md from the results in benchmarks/results/gpu/*.jsonl, which `run` has written,
-and from the cases of the kit, which `run --list` prints.
+"""Writes the section "What has run on which GPU" of docs/gpu.md from the newest results of each GPU in benchmarks/results/gpu/*.jsonl, which `run`
+has written, and from the cases of the kit, which `run --list` prints.
 
     report.py            writes the section
     report.py --check    exits with 1 if the section does not match the results
@@ -22,15 +22,17 @@ NOTHING = "Nothing has run on a GPU yet. Everything on this page is a prediction
 
 
 def runs():
-    """Yields the name and the GPU records of each file that has any. Raises ValueError for a record that does not match records.py."""
-    for path in sorted(RESULTS.glob("*.jsonl")):
+    """Returns the name of the newest file of each GPU, and its GPU records. Raises ValueError for a record that does not match records.py."""
+    newest = {}
+    for path in sorted(RESULTS.glob("*.jsonl")):  # the name ends with the date
         records = read(path)
         for number, record in enumerate(records, 1):
             for problem in problems_of(record):
                 raise ValueError(f"{path}:{number}: {problem}")
         on_gpu = [record for record in records if record["device"] != "cpu"]
         if on_gpu:
-            yield path.name, on_gpu
+            newest[on_gpu[0]["gpu"]] = (path.name, on_gpu)
+    return list(newest.values())
 
 
 def planned_cases():
@@ -77,6 +79,23 @@ def speed_table(records):
     return table(list(measured), [list(row) for row in zip(*measured.values())])
 
 
+def memory_table(records):
+    """Returns a table with a row for each step. The combinations of BERT with equal batches share a row, which has the least and the most of each number."""
+    groups = {}
+    for record in records:
+        step, values = record["case"], record["values"]
+        groups.setdefault(step.split(",")[0] if "micro-batches" in step else step, []).append(values)
+    rows = []
+    for step, runs in groups.items():
+        of = lambda name, text: " to ".join(dict.fromkeys(text(choose(run[name] for run in runs)) for choose in (min, max)))
+        percent = lambda number: f"{number + 0.0:.2f} %".replace("-0.00", "0.00")
+        rows.append([step + (f", {len(runs)} combinations" if len(runs) > 1 else ""),
+                     *(of(f"{which}_{kind}", human) if kind else of(f"{which}error_percent", percent)
+                       for which, kind in (("predicted", "allocated"), ("measured", "allocated"), ("", ""), ("predicted", "reserved"), ("measured", "reserved"),
+                                           ("reserved_", "")))])
+    return table(["step", "allocated, predicted", "measured", "error", "reserved, predicted", "measured", "error"], rows)
+
+
 def of_run(name, records, planned):
     cases = [record for record in records if record["part"] not in ("machine", "calibrate")]
     parts = list(dict.fromkeys(record["part"] for record in cases))
@@ -89,9 +108,7 @@ def of_run(name, records, planned):
         text += "\nThese cases do not hold:\n\n" + table(["part", "case", "why"], [[r["part"], r["case"], r["detail"][:160]] for r in failed])
     memory = [r for r in cases if r["part"] == "memory" and "error_percent" in r["values"]]
     if memory:
-        text += "\nMemory, predicted and measured:\n\n" + table(
-            ["step", "predicted", "measured", "error"],
-            [[r["case"], human(r["values"]["predicted_allocated"]), human(r["values"]["measured_allocated"]), f"{r['values']['error_percent']:.2f} %"] for r in memory])
+        text += "\nMemory of steps without a graph, predicted and measured:\n\n" + memory_table(memory)
     speed = [r for r in cases if r["part"] == "speed" and r["status"] == "ok"]
     if speed:
         text += ("\nSpeed of hasten beside the Hugging Face Trainer. The MFU is the rate of the products as a share of the card's peak for the step's number\n"
@@ -103,7 +120,7 @@ def of_run(name, records, planned):
 
 
 def section():
-    planned, done = planned_cases(), list(runs())
+    planned, done = planned_cases(), runs()
     if not done:
         return NOTHING
     recorded = {(r["part"], r["case"]) for _, records in done for r in records if r["status"] in ("ok", "failed")}

@@ -135,8 +135,6 @@ const std::vector<BadLine> bad_lines = {
     {"--cuda_graph --activation_offloading", "config.contradiction", "activation_offloading"},
     {"--cuda_graph --stop_on_nonfinite_loss", "config.contradiction", "stop_on_nonfinite_loss"},
     {"--cuda_graph --elastic_ranks 2", "config.contradiction", "elastic_ranks"},
-    {"--cuda_graph --padding_free", "config.contradiction",
-     "cuda_graph and padding_free, with which each step has another number of tokens"},
     {"--padding_free --neftune_noise_alpha 5", "config.contradiction",
      "padding_free and neftune_noise_alpha"},
     {"--offload_optimizer_states --optim lbfgs", "config.contradiction", "optim lbfgs"},

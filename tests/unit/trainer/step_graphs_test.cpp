@@ -11,6 +11,7 @@
 
 #include "hasten/anatomy/report.h"
 #include "hasten/models/hooks.h"
+#include "hasten/models/training_traits.h"
 #include "hasten/models/vit.h"
 #include "hasten/ops/ops.h"
 #include "hasten/trainer/estimate.h"
@@ -29,7 +30,7 @@ namespace {
 constexpr std::int64_t kClasses = 5;
 
 // Tags each token of a row with a class, with hasten's dropout in two forms.
-struct Tagger : torch::nn::Module {
+struct Tagger : torch::nn::Module, TrainingTraits {
   explicit Tagger(double dropout) : dropout(dropout) {
     register_module("table", table);
     register_module("inner", inner);
@@ -46,6 +47,9 @@ struct Tagger : torch::nn::Module {
         .loss = at::cross_entropy_loss(logits.view({-1, kClasses}), batch.at("labels").view({-1})),
         .logits = logits};
   }
+
+  // A token does not depend on the others, so it does not matter in which row it is.
+  bool supports_packed_batches() const override { return true; }
 
   double dropout;
   torch::nn::Embedding table{30, 8};
@@ -252,6 +256,24 @@ TEST_CASE("step graphs: rows of many lengths are padded to a few, with the same 
   Setup setup{.args = steps_of(folder, 30), .dropout = 0, .lengths = {9, 12, 31, 16, 20, 25}};
   const Result plain = run(setup, false), graphs = run(setup, true);
   check_replays(graphs, 2, 27);
+  REQUIRE(graphs.losses.size() == plain.losses.size());
+  for (std::size_t i = 0; i < plain.losses.size(); ++i)
+    CHECK(graphs.losses[i] == doctest::Approx(plain.losses[i]).epsilon(1e-4));
+}
+
+TEST_CASE(
+    "step graphs: batches without padding get a few numbers of tokens, with the same losses") {
+  const Folder folder;
+  Setup setup{.args = steps_of(folder, 40), .dropout = 0, .lengths = {90, 117, 31, 16, 33, 91}};
+  setup.args.padding_free = true;
+  setup.rows = 160;
+  const Result plain = run(setup, false), automatic = run(setup, std::nullopt),
+               graphs = run(setup, true);
+  check_equal(automatic, plain);
+  CHECK(automatic.counts.recordings == 0);
+  CHECK(graphs.warnings.empty());
+  CHECK(graphs.counts.recordings >= 2);
+  CHECK(graphs.counts.replays >= 15);
   REQUIRE(graphs.losses.size() == plain.losses.size());
   for (std::size_t i = 0; i < plain.losses.size(); ++i)
     CHECK(graphs.losses[i] == doctest::Approx(plain.losses[i]).epsilon(1e-4));
