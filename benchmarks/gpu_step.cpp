@@ -8,7 +8,8 @@
 //
 // The steps are like those of a real run: batches of random ids from the loader, AdamW, a linear
 // schedule, clipping at norm 1. After the warm-up the program measures the time of each block of
-// steps, from one wait for the GPU to the next. It fails if the run cannot use the requested graph.
+// steps, from one wait for the GPU to the next. It fails if the run cannot use the requested
+// graphs.
 // --trace writes a Chrome trace of the last block, which then takes longer. Varied lengths are
 // evenly distributed between an eighth of --seq and --seq, so that 44 % of the tokens are padding,
 // as in the main job (docs/design/016-without-padding.md).
@@ -192,7 +193,7 @@ void measure(const Options& o) {
                    .callbacks = {blocks},
                    .log_sink = [](std::string_view line) {
                      if (line.find("cuda_graph") != std::string_view::npos &&
-                         line.find("one call starts") == std::string_view::npos)
+                         line.find("started one by one") != std::string_view::npos)
                        throw std::runtime_error(std::string(line));
                    }});
   trainer.train();

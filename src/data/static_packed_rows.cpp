@@ -14,18 +14,20 @@ namespace hasten {
 namespace {
 
 constexpr std::int64_t kMinStep = 16;
-constexpr std::int64_t kStepsPerDoubling = 8;
+// The numbers of tokens of batches with few rows vary more, so they need larger steps.
+constexpr std::int64_t kManyRows = 24;
 
-// The distance between the numbers of tokens near this one.
-std::int64_t step_near(std::int64_t tokens) {
-  std::int64_t power = kMinStep * kStepsPerDoubling;
+// The distance between the numbers of tokens near this one. `rows` counts the added rows, too.
+std::int64_t step_near(std::int64_t tokens, std::int64_t rows) {
+  const std::int64_t steps_per_doubling = rows >= kManyRows + kFillerRows ? 8 : 4;
+  std::int64_t power = kMinStep * steps_per_doubling;
   while (2 * power < tokens) power *= 2;
-  return power / kStepsPerDoubling;
+  return power / steps_per_doubling;
 }
 
 // Returns the next of the numbers of tokens that has room for a token in each added row.
-std::int64_t static_tokens(std::int64_t tokens) {
-  const std::int64_t least = tokens + kFillerRows, step = step_near(least);
+std::int64_t static_tokens(std::int64_t tokens, std::int64_t rows) {
+  const std::int64_t least = tokens + kFillerRows, step = step_near(least, rows + kFillerRows);
   return (least + step - 1) / step * step;
 }
 
@@ -78,7 +80,7 @@ TensorDict with_static_packed_rows(const TensorDict& batch, const std::string& l
     return batch;
   const std::int64_t rows = bounds.size(0) - 1, tokens = ids->second.size(1);
   if (bounds.const_data_ptr<std::int32_t>()[rows] != tokens) return batch;
-  const std::int64_t padded = static_tokens(tokens);
+  const std::int64_t padded = static_tokens(tokens, rows);
   static const std::set<std::string> kOfTokens = {"input_ids", "position_ids", "token_type_ids"};
   TensorDict made;
   for (const auto& [name, tensor] : batch) {
@@ -101,7 +103,7 @@ std::int64_t row_limit(const at::Tensor& bounds) {
   const std::vector<std::int64_t> lengths = lengths_of(bounds);
   const std::int64_t tokens = bounds.const_data_ptr<std::int32_t>()[lengths.size()];
   // The added rows of another batch of this shape may be longer than those of this one.
-  const std::int64_t of_filler = step_near(tokens) / kFillerRows + 2;
+  const std::int64_t of_filler = step_near(tokens, bounds.size(0) - 1) / kFillerRows + 2;
   return padded_length(std::max(*std::max_element(lengths.begin(), lengths.end()), of_filler), {});
 }
 

@@ -2,11 +2,13 @@
 // Pads packed batches (hasten/data/detail/packed_rows.h) to a few numbers of tokens, so that a few
 // graphs repeat the steps of all batches.
 //
-//   TensorDict padded = with_static_packed_rows(packed);  // 4,500 tokens become 4,608
+//   TensorDict padded = with_static_packed_rows(packed);  // 64 rows of 4,500 tokens become 4,608
 //
 // The added tokens are kFillerRows rows of their own, which no other row attends to, with labels of
-// -100. So losses do not change. There are eight numbers of tokens per doubling, and 6 % of a batch
-// are added on average.
+// -100. So losses do not change. There are eight numbers of tokens per doubling for batches of 24
+// rows or more, and four for smaller batches, whose numbers of tokens vary more. On average 6 % or
+// 12 % of a batch are added. With rows of random lengths, 8 graphs suffice for 98 % of the batches
+// of 8 rows or more.
 //
 // Thread rule: pure functions.
 #pragma once

@@ -108,8 +108,11 @@ void check_evaluation_against_cpu(const std::filesystem::path& file, const Tenso
 // Trains and evaluates a model, and compares all numbers with those of eager PyTorch.
 void check_against_eager(const std::filesystem::path& folder, const std::string& name) {
   const TensorDict expected = load_safetensors(folder / (name + ".safetensors"));
-  if (needs_random_numbers_of_cpu(name))
-    return check_evaluation_against_cpu(folder / (name + ".pt2"), expected);
+  if (needs_random_numbers_of_cpu(name)) {
+    // drop_path has no program for evaluation.
+    if (name != "drop_path") check_evaluation_against_cpu(folder / (name + ".pt2"), expected);
+    return;
+  }
   const auto model = load(folder / (name + ".pt2"));
   train_and_check(*model, expected);
   const TensorDict final = part(expected, "final."), trained = named_tensors(*model);

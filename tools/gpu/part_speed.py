@@ -27,6 +27,8 @@ VARIED_STEPS = {
     "gpt2 32x1024 bf16 varied lengths": ("gpt2", 32, 1024, "bf16", 10),
     "bert-base 64x128 fp32 varied lengths": ("bert-base", 64, 128, "fp32", 20),
 }
+# Most shapes of such batches have their graph after this many steps.
+WARM_UP_OF_GRAPHS = 60
 SMALL_VARIED = {"bert 4x12 fp32 varied lengths": ("tests/oracle/data/models/sequence_single_label", 4, 12, "fp32", 3)}
 VARIED_PROGRAMS = ("hasten", "hasten, padding_free", "hasten, padding_free with graphs")
 SMALL = {"bert 4x12 fp32": ("tests/oracle/data/models/sequence_single_label", 4, 12, "fp32", 3)}
@@ -118,7 +120,7 @@ def measure_varied(context, step, program):
     """Measures rows of varied lengths. The prediction is for the padded step, which computes padding like other tokens."""
     model, batch, length, precision, _ = step
     packs = "padding_free" in program
-    graphs = ["--cuda_graph", 1] if uses_graphs(program) else []
+    graphs = ["--cuda_graph", 1, "--warm_up", WARM_UP_OF_GRAPHS] if uses_graphs(program) else []
     values = context.json_of(context.run([context.program("gpu_step"), *arguments_of(context, step), "--lengths", "varied", "--padding_free", int(packs), *graphs],
                                          HASTEN_CUDA_KERNELS="1"))
     return values if packs else values | prediction(context, path_of(context, model), batch, length, precision, [], values["step_seconds"],
