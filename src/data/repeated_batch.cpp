@@ -57,7 +57,7 @@ std::string unrepeatable_batch(AnyBatch batch) {
   const TensorDict* const columns = batch.get_if<TensorDict>();
   if (columns != nullptr && columns->contains(kPackedRows) &&
       !packed_rows_on_host(*columns).defined())
-    return "packed batches, whose longest row is known only on the device";
+    return "packed batches without int32 bounds of their rows in host memory";
   // copy_() replaces the memory of such a tensor, which a graph would not notice.
   for (const at::Tensor* const tensor : tensors_in(batch)) {
     if (tensor->defined() && (tensor->layout() != at::kStrided || tensor->is_nested()))

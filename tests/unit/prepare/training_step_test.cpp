@@ -469,18 +469,28 @@ TEST_CASE(
   CHECK(step.missing_graph_reason() == "batches with a sparse or nested tensor");
 }
 
-TEST_CASE("training step: packed batches have no graph") {
+TEST_CASE("training step: packed batches have a graph for each limit of their rows") {
   const GraphDevice device;
   const DeviceReplacement replacement(device);
   Setup setup({.cuda_graph = true});
   TrainingStep step = setup.accelerator.training_step(
       setup.model(), setup.optimizer(),
       [](Net& net, const TensorDict& batch) { return net.forward(batch.at("x")).square().mean(); });
-  const TensorDict batch = {{"x", batches_of({5})[0].data},
-                            {"cu_seq_lens_q", at::tensor({0, 2, 5}, at::kInt)}};
-  for (int i = 0; i < 5; ++i) step(batch);
+  const at::Tensor x = batches_of({80})[0].data;
+  const auto batch = [&](const at::Tensor& bounds) {
+    return TensorDict{{"x", x}, {kPackedRows, bounds}};
+  };
+  for (int i = 0; i < 5; ++i) step(batch(at::tensor({0, 20, 80}, at::kInt)));
+  CHECK(step.used_graph());
+  step(batch(at::tensor({0, 50, 80}, at::kInt)));  // its longest row has no more than 64 tokens
+  CHECK(step.used_graph());
+  step(batch(at::tensor({0, 70, 80}, at::kInt)));
   CHECK_FALSE(step.used_graph());
-  CHECK(step.missing_graph_reason() == "packed batches, whose lengths differ");
+  CHECK(step.missing_graph_reason().empty());
+  step(batch(at::tensor({0, 50, 80}, at::kLong)));
+  CHECK_FALSE(step.used_graph());
+  CHECK(step.missing_graph_reason() ==
+        "packed batches without int32 bounds of their rows in host memory");
 }
 
 TEST_CASE("training step: steps run without a graph while an anatomy records") {
