@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Writes the section "What has run on which GPU" of docs/gpu.md from the newest results of each GPU in benchmarks/results/gpu/*.jsonl, which `run`
-has written, and from the cases of the kit, which `run --list` prints.
+"""Writes the section "What has run on which GPU" of docs/gpu.md from the results in benchmarks/results/gpu/*.jsonl, which `run` has written, and
+from the cases of the kit, which `run --list` prints. It has the tables of the newest results of each GPU.
 
     report.py            writes the section
     report.py --check    exits with 1 if the section does not match the results
@@ -22,8 +22,7 @@ NOTHING = "Nothing has run on a GPU yet. Everything on this page is a prediction
 
 
 def runs():
-    """Returns the name of the newest file of each GPU, and its GPU records. Raises ValueError for a record that does not match records.py."""
-    newest = {}
+    """Yields the name and the GPU records of each file that has any, the oldest first. Raises ValueError for a record that does not match records.py."""
     for path in sorted(RESULTS.glob("*.jsonl")):  # the name ends with the date
         records = read(path)
         for number, record in enumerate(records, 1):
@@ -31,8 +30,7 @@ def runs():
                 raise ValueError(f"{path}:{number}: {problem}")
         on_gpu = [record for record in records if record["device"] != "cpu"]
         if on_gpu:
-            newest[on_gpu[0]["gpu"]] = (path.name, on_gpu)
-    return list(newest.values())
+            yield path.name, on_gpu
 
 
 def planned_cases():
@@ -62,15 +60,15 @@ def speed_table(records):
         steps.setdefault(step, {}).setdefault(program.rsplit(", round", 1)[0], []).append(record["values"])
     median = lambda runs, field: statistics.median(run[field] for run in runs)
     milliseconds = lambda runs: f"{1e3 * median(runs, 'step_seconds'):.1f} ms" if runs else "-"
-    columns = {"step": [], "hasten": [], "without graphs": [], "with LibTorch's kernels": [], "with padding_free": [], "Trainer": [], "Trainer, compiled": [],
+    columns = {"step": [], "hasten": [], "without graphs": [], "with LibTorch's kernels": [], "with padding_free": [], "with padding_free and graphs": [], "Trainer": [], "Trainer, compiled": [],
                "times as fast": [], "memory": [], "of the Trainer's": [], "predicted": [], "MFU": []}
     for step, programs in steps.items():
         own, other = programs.get("hasten"), programs.get("hugging face")
         both = own and other
-        row = [step, milliseconds(own), *(milliseconds(programs.get(f"hasten, {name}")) for name in ("without graphs", "LibTorch's kernels", "padding_free")),
+        row = [step, milliseconds(own), *(milliseconds(programs.get(f"hasten, {name}")) for name in ("without graphs", "LibTorch's kernels", "padding_free", "padding_free with graphs")),
                milliseconds(other), milliseconds(programs.get("hugging face, compiled")),
                f"{median(other, 'step_seconds') / median(own, 'step_seconds'):.2f}" if both else "-",
-               human(median(own, "peak_allocated")) if own else "-",
+               human(int(median(own, "peak_allocated"))) if own else "-",
                f"{median(own, 'peak_allocated') / median(other, 'peak_allocated'):.2f}" if both else "-",
                f"{1e3 * median(own, 'predicted_seconds'):.1f} ms" if own else "-", f"{100 * median(own, 'mfu'):.0f} %" if own else "-"]
         for column, value in zip(columns.values(), row):
@@ -120,12 +118,13 @@ def of_run(name, records, planned):
 
 
 def section():
-    planned, done = planned_cases(), runs()
+    planned, done = planned_cases(), list(runs())
     if not done:
         return NOTHING
     recorded = {(r["part"], r["case"]) for _, records in done for r in records if r["status"] in ("ok", "failed")}
     missing = [case for case in planned if case not in recorded]
-    text = "\n".join(of_run(name, records, planned) for name, records in done)
+    newest = {records[0]["gpu"]: (name, records) for name, records in done}
+    text = "\n".join(of_run(name, records, planned) for name, records in newest.values())
     return text + ("\n### Cases of the kit that have not run\n\n" + list_of(missing) if missing else "")
 
 
