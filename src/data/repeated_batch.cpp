@@ -47,17 +47,20 @@ std::string batch_shape(AnyBatch batch) {
 
 }  // namespace
 
-std::string unrepeatable_batch(AnyBatch batch) {
+std::string unrepeatable_batch(AnyBatch batch, const std::string& unknown_class) {
   if (!consists_of_tensors(batch.type())) {
     return str("batches of the type ", c10::demangle(batch.type().name()),
                ", which may have numbers of the host");
   }
-  // Attention takes the length of the longest packed row from the host, so it is a part of the
-  // shape.
   const TensorDict* const columns = batch.get_if<TensorDict>();
-  if (columns != nullptr && columns->contains(kPackedRows) &&
-      !packed_rows_on_host(*columns).defined())
-    return "packed batches without int32 bounds of their rows in host memory";
+  if (columns != nullptr && columns->contains(kPackedRows)) {
+    if (!unknown_class.empty()) {
+      return str("packed batches, whose rows the class ", unknown_class,
+                 " may take from host memory");
+    }
+    if (!packed_rows_on_host(*columns).defined())
+      return "packed batches without int32 bounds of their rows in host memory";
+  }
   // copy_() replaces the memory of such a tensor, which a graph would not notice.
   for (const at::Tensor* const tensor : tensors_in(batch)) {
     if (tensor->defined() && (tensor->layout() != at::kStrided || tensor->is_nested()))

@@ -2,7 +2,8 @@
 // Batches of a step that a device graph repeats. The graph reads the memory of the batch that was
 // recorded, so each later batch of the same shape is copied into that memory.
 //
-//   if (const std::string reason = unrepeatable_batch(batch); !reason.empty()) return stop(reason);
+//   const std::string reason = unrepeatable_batch(batch, unknown_class(model));
+//   if (!reason.empty()) return stop(reason);
 //   const std::string shape = shape_of_step({batch});
 //   AnyBatch recorded = with_own_memory(batch);
 //   overwrite(recorded, next_batch_of_this_shape);
@@ -18,8 +19,11 @@
 namespace hasten {
 
 // Returns why a graph cannot repeat a step with this batch, or an empty string if it can. All
-// values of the batch must be in tensors whose memory can be overwritten.
-std::string unrepeatable_batch(AnyBatch batch);
+// values of the batch must be in tensors whose memory can be overwritten. The bounds of packed rows
+// are also in host memory, and a graph would keep the bounds of its recording. hasten's models read
+// only the longest row there. `unknown_class` names a class of the model that may read more, or is
+// empty.
+std::string unrepeatable_batch(AnyBatch batch, const std::string& unknown_class);
 
 // Returns a text that is equal for two steps if a graph of one can repeat the other: the names,
 // types, sizes and devices of the tensors of each micro-batch. For packed batches it has the most

@@ -38,8 +38,8 @@ struct GraphConflict {
   std::string what = "", hint = "";
 };
 HASTEN_INTERNAL_API GraphConflict graph_conflict(const TrainingArguments& arguments);
-// The same for a run that does not ask for graphs. It also has none if graphs would change more than
-// the time.
+// The same for a run that does not ask for graphs. It also has none if graphs would change more
+// than the time.
 HASTEN_INTERNAL_API GraphConflict automatic_graph_conflict(const TrainingArguments& arguments);
 
 // A value that follows from another one.

@@ -119,6 +119,7 @@ class TrainingStep::Impl {
     if (support.missing.empty()) support.missing = hasten::missing_graph_reason(objects);
     if (support.missing.empty()) support = device_of(device).graphs(device.index());
     if (!support.recorder) return stop(support.missing);
+    unknown_class_ = unknown_class(*model_);
     graphs_.emplace(std::move(support.recorder), objects);
   }
 
@@ -174,7 +175,7 @@ class TrainingStep::Impl {
   const Graphs::Graph* graph_of(std::vector<AnyBatch>& micro_batches) {
     if (!graphs_ || !state_->observers.empty()) return nullptr;
     for (const AnyBatch& each : micro_batches) {
-      const std::string reason = unrepeatable_batch(each);
+      const std::string reason = unrepeatable_batch(each, unknown_class_);
       if (reason.empty()) continue;
       stop(reason);
       return nullptr;
@@ -278,6 +279,7 @@ class TrainingStep::Impl {
   Logger logger_;
   std::optional<Graphs> graphs_;  // unset if the steps have no graphs
   std::string missing_;           // why they have no graphs
+  std::string unknown_class_;     // the first class of the model that is not hasten's or LibTorch's
   std::set<std::string> seen_;    // the shapes of steps without a graph
   std::int64_t steps_ = 0;        // the number of these steps
   bool used_graph_ = false;

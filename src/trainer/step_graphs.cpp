@@ -32,6 +32,7 @@ bool has_memory_for_graph(std::int64_t total, std::int64_t used, std::int64_t pe
 
 Trainer::Impl::StepGraphs::StepGraphs(Impl& trainer, RunParts& run) : trainer_(trainer), run_(run) {
   if (!trainer_.args.cuda_graph.value_or(true)) return;
+  unknown_class_ = unknown_class(*trainer_.model);
   const at::Device device = trainer_.accelerator.device();
   GraphSupport support{.missing = missing_reason()};
   if (support.missing.empty()) support = device_of(device).graphs(device.index());
@@ -63,8 +64,8 @@ std::string Trainer::Impl::StepGraphs::missing_reason() const {
     if (const auto conflict = config::automatic_graph_conflict(trainer_.args);
         !conflict.what.empty())
       return conflict.what;
-    if (const std::string name = unknown_class(*trainer_.model); !name.empty())
-      return str("the class ", name, ", which may compute with numbers of the host");
+    if (!unknown_class_.empty())
+      return str("the class ", unknown_class_, ", which may compute with numbers of the host");
   }
   return reading_callback();
 }
@@ -110,7 +111,7 @@ AnyBatch Trainer::Impl::StepGraphs::pad_to_bucket(const AnyBatch& batch) const {
 
 bool Trainer::Impl::StepGraphs::ensure_graph(const Step& step) {
   for (const AnyBatch& each : step.inputs) {
-    if (const std::string reason = unrepeatable_batch(each); !reason.empty()) {
+    if (const std::string reason = unrepeatable_batch(each, unknown_class_); !reason.empty()) {
       stop(reason);
       return false;
     }

@@ -99,6 +99,7 @@ class Trainer::Impl::StepGraphs {
 
   Impl& trainer_;
   RunParts& run_;
+  std::string unknown_class_;  // the first class of the model that is not hasten's or LibTorch's
   std::optional<GraphsByShape<Operands>> graphs_;  // unset if the run has no graphs
   std::map<std::string, std::int64_t> seen_;       // the steps of each shape without a graph
   std::set<std::string> dropped_;                  // the shapes whose graph no longer fitted

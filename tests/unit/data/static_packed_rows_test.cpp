@@ -136,7 +136,12 @@ TEST_CASE("static packed rows: a step has a shape with the limit of its rows") {
   CHECK(shape({20, 30, 31}) != shape({20, 28, 33}));  // more than 32 tokens
   CHECK(shape({20, 30, 31}) != shape({20, 61}));
   const AnyBatch batch(with_static_packed_rows(packed({20, 30, 31}, true)));
-  CHECK(unrepeatable_batch(batch).empty());
+  CHECK(unrepeatable_batch(batch, "").empty());
+  CHECK(unrepeatable_batch(batch, "Net").find("the class Net") != std::string::npos);
+  TensorDict wide = *AnyBatch(batch).get_if<TensorDict>();
+  wide[kPackedRows] = wide[kPackedRows].to(at::kLong);
+  CHECK(unrepeatable_batch(AnyBatch(wide), "") ==
+        "packed batches without int32 bounds of their rows in host memory");
   AnyBatch recorded = with_own_memory(batch);
   const TensorDict& columns = *recorded.get_if<TensorDict>();
   CHECK(lengths_of(columns.at(kPackedRowsOnHost))[0] == 32);
