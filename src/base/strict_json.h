@@ -100,14 +100,14 @@ inline std::string explanation_of(std::string message, std::string_view end) {
 }
 
 template <class Json>
-typename Json::parser_callback_t repeated_key_check() {
+void refuse_repeated_keys(std::string_view text) {
   const auto throw_repeated_key = [](const KeyPath& path) {
     throw JsonError("the key \"" + path.back() + "\" twice in one object", path);
   };
   if constexpr (!std::is_same_v<Json, nlohmann::ordered_json>) {
-    return unique_keys<Json>(throw_repeated_key);
+    check_unique_keys<Json>(text, throw_repeated_key);
   } else {
-    return unique_keys<Json>(throw_repeated_key, [](std::size_t keys) {
+    check_unique_keys<Json>(text, throw_repeated_key, [](std::size_t keys) {
       if (keys > kMaxOrderedKeys)
         throw JsonError(str("more than ", kMaxOrderedKeys, " keys in one object"));
     });
@@ -126,8 +126,8 @@ Json parse_strict_json(std::string_view text, const JsonRules& rules = {}) {
                     nul + 1);
   }
   try {
-    if (!rules.unique_keys) return Json::parse(text.begin(), text.end());
-    return Json::parse(text.begin(), text.end(), detail::repeated_key_check<Json>());
+    if (rules.unique_keys) detail::refuse_repeated_keys<Json>(text);
+    return Json::parse(text.begin(), text.end());
   } catch (const typename Json::parse_error& error) {
     throw JsonError(str("invalid JSON at byte ", error.byte),
                     detail::explanation_of(error.what(), ": "), error.byte);

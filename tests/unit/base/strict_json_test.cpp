@@ -2,6 +2,7 @@
 
 #include <doctest/doctest.h>
 
+#include <ctime>
 #include <string>
 
 #include "base/json_number.h"
@@ -105,6 +106,25 @@ TEST_CASE("strict JSON: a text of some MiB takes at most 40 times its size and 1
     const long most = (16 << 10) + 40 * static_cast<long>(text.size() >> 10);
     CHECK(test::peak_memory_kib() - before < most * test::kMemoryPerByte);
   }
+}
+
+namespace {
+
+// Returns the processor time of parsing a list of this many objects.
+double seconds_of_objects(std::size_t count) {
+  std::string text = "[{}";
+  for (std::size_t i = 1; i < count; ++i) text += ",{\"key\":0}";
+  text += "]";
+  const std::clock_t before = std::clock();
+  CHECK(parse_strict_json(text).size() == count);
+  return static_cast<double>(std::clock() - before) / CLOCKS_PER_SEC;
+}
+
+}  // namespace
+
+TEST_CASE("strict JSON: a list of objects takes time in proportion to its length") {
+  seconds_of_objects(20'000);
+  CHECK(seconds_of_objects(160'000) < 24 * seconds_of_objects(20'000));
 }
 
 TEST_CASE("strict JSON: depth is limited before a value is made") {
