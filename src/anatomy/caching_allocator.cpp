@@ -115,12 +115,19 @@ void CachingAllocator::empty_cache() {
 void CachingAllocator::record_graph(bool is_recorded) {
   const std::lock_guard lock(mutex_);
   records_graph_ = is_recorded;
+  are_graphs_gone_ = false;
+}
+
+void CachingAllocator::forget_graphs() {
+  const std::lock_guard lock(mutex_);
+  are_graphs_gone_ = true;
 }
 
 void CachingAllocator::release_free_segments() {
   end_use_of_batches();  // LibTorch waits for the device first
   std::vector<Pool*> pools;
   for (auto& [stream, each] : default_pools_) pools.insert(pools.end(), {&each.small, &each.large});
+  if (are_graphs_gone_) pools.insert(pools.end(), {&graph_pools_.small, &graph_pools_.large});
   for (Pool* pool : pools) {
     for (auto entry = pool->begin(); entry != pool->end();) {
       Block* const block = *entry;

@@ -16,8 +16,8 @@
 //   memory.reserved();                                 // 2097152
 //   memory.free(block);
 //
-// Memory that is taken while a CUDA graph is recorded has a separate pool. Its segments are never
-// returned, because the graph uses their addresses.
+// Memory that is taken while a CUDA graph is recorded has a separate pool, which all graphs share.
+// Its segments are not returned while there is a graph, because graphs use their addresses.
 //
 // Each stream has separate memory. The computation runs on stream 0. Memory of another stream holds
 // a batch that is copied to the device while it computes (hasten/prepare/detail/to_device.h). The
@@ -65,6 +65,8 @@ class CachingAllocator {
   void empty_cache();
   // Sets whether requests from now on belong to a graph that is being recorded.
   void record_graph(bool is_recorded);
+  // Tells that no graph exists any longer. The next empty_cache() also returns their memory.
+  void forget_graphs();
 
   // Memory that was taken from the device at once, with its blocks sorted by address.
   struct Segment {
@@ -125,7 +127,7 @@ class CachingAllocator {
   std::vector<Block*> unused_;                   // elements of blocks_ that are not in use
   std::map<std::int64_t, Pools> default_pools_;  // by stream
   Pools graph_pools_;
-  bool records_graph_ = false;
+  bool records_graph_ = false, are_graphs_gone_ = false;
   // The freed memory of a batch with which the device still computes, and whether memory for a
   // later batch has been requested since.
   std::vector<Block*> batch_in_use_;

@@ -2,13 +2,28 @@
 
 #include <c10/util/Exception.h>
 
+#include <cstdint>
+#include <utility>
+
 #include "anatomy/dry_gpu.h"
 
 namespace hasten::anatomy {
 namespace {
 
-struct DryGraph final : RecordedGraph {
+// Counts the graphs of a recorder.
+class DryGraph final : public RecordedGraph {
+ public:
+  explicit DryGraph(std::shared_ptr<std::int64_t> graphs) : graphs_(std::move(graphs)) {
+    ++*graphs_;
+  }
+  ~DryGraph() override {
+    DryGpu* const gpu = DryGpu::active();
+    if (--*graphs_ == 0 && gpu != nullptr) gpu->memory()->forget_graphs();
+  }
   void replay() override {}
+
+ private:
+  const std::shared_ptr<std::int64_t> graphs_;
 };
 
 // Ends the recording even if the work throws.
@@ -31,11 +46,14 @@ class DryGraphRecorder final : public GraphRecorder {
     try {
       const RecordingScope scope(*gpu);
       work();
-      return {.graph = std::make_unique<DryGraph>()};
+      return {.graph = std::make_unique<DryGraph>(graphs_)};
     } catch (const c10::Error& error) {
       return {.failure = error.what_without_backtrace()};
     }
   }
+
+ private:
+  const std::shared_ptr<std::int64_t> graphs_ = std::make_shared<std::int64_t>(0);
 };
 
 }  // namespace

@@ -1,6 +1,7 @@
 // File: anatomy/dry_graphs.h (internal)
 // Records a CUDA graph on a simulated GPU. It takes the same memory as the graph of
-// device/cuda/module/cuda_graph_module.cpp, and a replay does nothing. Thread rule: that of DryGpu.
+// device/cuda/module/cuda_graph_module.cpp, and a replay does nothing. Graphs must not outlive the
+// GPU. Thread rule: that of DryGpu.
 #pragma once
 
 #include <memory>

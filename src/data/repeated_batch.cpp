@@ -2,6 +2,7 @@
 
 #include <torch/torch.h>
 
+#include <algorithm>
 #include <typeinfo>
 #include <utility>
 #include <vector>
@@ -73,6 +74,16 @@ std::string shape_of_step(const std::vector<AnyBatch>& micro_batches) {
   std::string shape;
   for (const AnyBatch& batch : micro_batches) shape += batch_shape(batch) + "| ";
   return shape;
+}
+
+std::int64_t size_of_step(const std::vector<AnyBatch>& micro_batches) {
+  std::int64_t largest = 0;
+  for (AnyBatch batch : micro_batches) {
+    for (const at::Tensor* const tensor : tensors_in(batch)) {
+      if (tensor->defined()) largest = std::max(largest, tensor->numel());
+    }
+  }
+  return largest;
 }
 
 AnyBatch with_own_memory(const AnyBatch& batch) {

@@ -11,6 +11,7 @@
 // Throws nothing. Thread rule: that of the batches.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -29,6 +30,9 @@ std::string unrepeatable_batch(AnyBatch batch, const std::string& unknown_class)
 // types, sizes and devices of the tensors of each micro-batch. For packed batches it has the most
 // tokens of a row, rounded up.
 std::string shape_of_step(const std::vector<AnyBatch>& micro_batches);
+
+// Returns the number of elements of the largest tensor of a step: the number of tokens or pixels.
+std::int64_t size_of_step(const std::vector<AnyBatch>& micro_batches);
 
 // Returns a copy of the batch in memory that no other tensor uses. If rows are packed, the copy of
 // their bounds in host memory becomes longest_bounds() (data/static_packed_rows.h), because a graph

@@ -6,12 +6,16 @@
 //   auto* const graph = graphs.contains(shape)
 //                           ? graphs.find(shape)
 //                           : graphs.record(
-//                                 shape, [&] { return operands_of(batch); },
+//                                 shape, size, [&] { return operands_of(batch); },
 //                                 [&](Operands& operands) { return compute_gradients(operands); });
 //   if (graph == nullptr) return run_without_graph(batch, graphs.failure());
 //   write(batch, *graph->operands);
 //   const std::vector<at::Tensor> results = graph->step->replay();
 //   optimizer.step();  // only counts the step
+//
+// The graphs share the memory of their temporary tensors. A larger step does not fit into what a
+// smaller one has left, so its recording drops the graphs of smaller steps, which are recorded
+// again in the memory of the larger one. Otherwise each larger step would add all of its memory.
 //
 // Operands are the tensors that the operations read and that are written before each replay. If a
 // graph no longer fits the model or the optimizer, it is dropped. Its step then runs without a
@@ -24,6 +28,7 @@
 #include <torch/nn/module.h>
 #include <torch/optim/optimizer.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -99,6 +104,7 @@ class GraphsByShape {
   struct Graph {
     std::unique_ptr<Operands> operands;
     std::unique_ptr<StepGraph> step;
+    std::int64_t size = 0;
   };
 
   GraphsByShape(std::unique_ptr<GraphRecorder> recorder, TrainedObjects objects)
@@ -118,18 +124,21 @@ class GraphsByShape {
     graphs_.erase(found);
     return nullptr;
   }
-  // Records `compute` with the operands that `make` returns. If that fails, returns null and sets
+  // Records `compute` with the operands that `make` returns. `size` orders steps by the memory that
+  // they need, for example the number of tokens. If the recording fails, returns null and sets
   // failure().
   template <class Make, class Compute>
-  Graph* record(const std::string& shape, const Make& make, const Compute& compute) {
+  Graph* record(const std::string& shape, std::int64_t size, const Make& make,
+                const Compute& compute) {
     failure_ = failure_before_recording();
     if (!failure_.empty()) return nullptr;
+    drop_smaller(size);
     auto operands = std::make_unique<Operands>(make());
     StepGraph::Recording made =
         StepGraph::record(*recorder_, objects_, [&] { return compute(*operands); });
     failure_ = std::move(made.failure);
     if (!made.graph) return nullptr;
-    return &(graphs_[shape] = {std::move(operands), std::move(made.graph)});
+    return &(graphs_[shape] = {std::move(operands), std::move(made.graph), size});
   }
   // The graph of a shape that has one.
   Graph& at(const std::string& shape) { return graphs_.at(shape); }
@@ -137,6 +146,15 @@ class GraphsByShape {
   const std::string& failure() const { return failure_; }
 
  private:
+  // Drops all graphs if all of them are smaller. The memory of the last graph is returned only when
+  // no graph is left.
+  void drop_smaller(std::int64_t size) {
+    for (const auto& [shape, graph] : graphs_) {
+      if (graph.size >= size) return;
+    }
+    recordings_ -= std::min(recordings_, graphs_.size());  // they will be recorded again
+    graphs_.clear();
+  }
   std::string failure_before_recording() {
     if (const std::string hook = unrepeatable_hook(objects_.model); !hook.empty())
       return hook + ", which runs on the host";

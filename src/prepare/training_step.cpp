@@ -185,7 +185,7 @@ class TrainingStep::Impl {
       return graphs_->find(shape, [this](const Operands& operands) { return fits(operands); });
     if (!is_due(shape)) return nullptr;
     const auto* const graph = graphs_->record(
-        shape, [&] { return operands_of(micro_batches); },
+        shape, size_of_step(micro_batches), [&] { return operands_of(micro_batches); },
         [&](Operands& operands) { return record_gradients(operands); });
     if (graph == nullptr) stop(std::string(graphs_->failure()));
     return graph;

@@ -131,7 +131,7 @@ bool Trainer::Impl::StepGraphs::ensure_graph(const Step& step) {
   }
   if (!is_due(shape)) return false;
   const auto* const graph = graphs_->record(
-      shape,
+      shape, size_of_step(step.inputs),
       [&] {
         std::vector<AnyBatch> batches;
         for (const AnyBatch& each : step.inputs) batches.push_back(with_own_memory(each));

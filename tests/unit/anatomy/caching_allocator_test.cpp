@@ -103,6 +103,15 @@ TEST_CASE("caching allocator: a graph has memory of its own, which it keeps") {
   memory.free(again);
   memory.empty_cache();
   CHECK(memory.reserved() == 44 * kMiB);
+  memory.forget_graphs();
+  CHECK(memory.reserved() == 44 * kMiB);
+  memory.empty_cache();
+  CHECK(memory.reserved() == 0);
+  memory.record_graph(true);
+  memory.free(memory.allocate(24 * kMiB));
+  memory.record_graph(false);
+  memory.empty_cache();
+  CHECK(memory.reserved() == 24 * kMiB);
 }
 
 TEST_CASE("caching allocator: a stream for copies has its own memory, for two batches at a time") {
