@@ -223,8 +223,8 @@ TEST_CASE("training step: more than eight shapes run without a graph") {
   const std::vector<Example> batches = batches_of(rows);
   const Run plain = step_loop(batches, 1, 0, false), graphs = step_loop(batches, 1, 0, true);
   check_equal(graphs, plain);
-  // In the second round each shape is larger than those before, so its graph replaces theirs. In the
-  // third one, the graph of the largest and seven others remain.
+  // In the second round each shape is larger than those before, so its graph replaces theirs. In
+  // the third one, the graph of the largest shape remains, and seven others are recorded.
   CHECK(graphs.replays == 10 + 8);
 }
 
