@@ -287,22 +287,23 @@ TEST_CASE("loader: 100,000 skipped batches read no row and cost less than 10 ms"
     CAPTURE(shuffle);
     auto loader = make_loader(data, {.batch_size = kBatch, .shuffle = shuffle}, NumberCollator{});
     // The time to the first batch. The order of the epoch is drawn wherever a pass starts.
-    const auto best_time_from = [&](std::int64_t batch) {
-      double best = 1e9;
-      for (int attempt = 0; attempt < 5; ++attempt) {
-        loader.set_epoch(0);
-        loader.seek(batch);
-        *data.reads = 0;
-        const auto start = std::chrono::steady_clock::now();
-        const auto first = loader.begin();
-        CHECK((*first).size() == kBatch);
-        const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
-        best = std::min(best, seconds.count());
-        CHECK(*data.reads == kBatch);
-      }
-      return best;
+    const auto time_from = [&](std::int64_t batch) {
+      loader.set_epoch(0);
+      loader.seek(batch);
+      *data.reads = 0;
+      const auto start = std::chrono::steady_clock::now();
+      const auto first = loader.begin();
+      CHECK((*first).size() == kBatch);
+      const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+      CHECK(*data.reads == kBatch);
+      return seconds.count();
     };
-    const double skipped = best_time_from(kSkipped), from_start = best_time_from(0);
+    // In turn, because other programs may slow down several attempts in a row.
+    double skipped = 1e9, from_start = 1e9;
+    for (int attempt = 0; attempt < 15; ++attempt) {
+      skipped = std::min(skipped, time_from(kSkipped));
+      from_start = std::min(from_start, time_from(0));
+    }
     CAPTURE(skipped);
     CHECK(skipped - from_start < 0.01 * kSlowdown);
   }
