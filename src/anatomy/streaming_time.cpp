@@ -113,7 +113,8 @@ double most_numbers(const OperatorCall& call) {
 }
 
 double rows_of(const TensorShape& x) {
-  return x.sizes.empty() || x.sizes.back() == 0 ? 0 : static_cast<double>(x.numel / x.sizes.back());
+  if (x.sizes.empty() || x.sizes.back() == 0) return 0;
+  return static_cast<double>(x.numel) / static_cast<double>(x.sizes.back());
 }
 
 // A norm runs one thread block for each row. The block takes time to start and to sum twice across
