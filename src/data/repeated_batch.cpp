@@ -38,7 +38,7 @@ std::string batch_shape(AnyBatch batch) {
   std::string shape;
   if (const TensorDict* const columns = batch.get_if<TensorDict>()) {
     for (const auto& [name, tensor] : *columns) shape += name + " " + shape_text(tensor) + "; ";
-    const at::Tensor bounds = packed_rows_on_host(*columns);
+    const at::Tensor bounds = int32_rows_on_host(*columns);
     if (bounds.defined()) shape += str("rows of at most ", row_limit(bounds), " tokens; ");
     return shape;
   }
@@ -59,7 +59,7 @@ std::string unrepeatable_batch(AnyBatch batch, const std::string& unknown_class)
       return str("packed batches, whose rows the class ", unknown_class,
                  " may take from host memory");
     }
-    if (!packed_rows_on_host(*columns).defined())
+    if (!int32_rows_on_host(*columns).defined())
       return "packed batches without int32 bounds of their rows in host memory";
   }
   // copy_() replaces the memory of such a tensor, which a graph would not notice.
@@ -92,7 +92,7 @@ AnyBatch with_own_memory(const AnyBatch& batch) {
     if (tensor->defined()) *tensor = tensor->clone();
   }
   if (TensorDict* const columns = made.get_if<TensorDict>()) {
-    const at::Tensor bounds = packed_rows_on_host(*columns);
+    const at::Tensor bounds = int32_rows_on_host(*columns);
     if (bounds.defined()) (*columns)[kPackedRowsOnHost] = longest_bounds(bounds);
   }
   return made;

@@ -57,9 +57,9 @@ std::vector<std::int64_t> lengths_of(const at::Tensor& bounds) {
   return lengths;
 }
 
-bool are_bounds(const at::Tensor& tensor) {
-  return tensor.defined() && tensor.is_cpu() && tensor.scalar_type() == at::kInt &&
-         tensor.dim() == 1 && tensor.size(0) >= 2 && tensor.is_contiguous();
+bool are_int32_bounds(const at::Tensor& tensor) {
+  return tensor.defined() && tensor.scalar_type() == at::kInt && tensor.dim() == 1 &&
+         tensor.size(0) >= 2 && tensor.is_contiguous();
 }
 
 }  // namespace
@@ -67,13 +67,19 @@ bool are_bounds(const at::Tensor& tensor) {
 at::Tensor packed_rows_on_host(const TensorDict& batch) {
   for (const char* const name : {kPackedRowsOnHost, kPackedRows}) {
     const auto found = batch.find(name);
-    if (found != batch.end() && are_bounds(found->second)) return found->second;
+    if (found != batch.end() && found->second.defined() && found->second.is_cpu())
+      return found->second;
   }
   return {};
 }
 
-TensorDict with_static_packed_rows(const TensorDict& batch, const std::string& labels) {
+at::Tensor int32_rows_on_host(const TensorDict& batch) {
   const at::Tensor bounds = packed_rows_on_host(batch);
+  return are_int32_bounds(bounds) ? bounds : at::Tensor();
+}
+
+TensorDict with_static_packed_rows(const TensorDict& batch, const std::string& labels) {
+  const at::Tensor bounds = int32_rows_on_host(batch);
   const auto ids = batch.find("input_ids"), own = batch.find(labels);
   if (!bounds.defined() || !batch.contains(kPackedRows) || ids == batch.end() ||
       ids->second.dim() != 2 || ids->second.size(0) != 1 || own == batch.end())

@@ -29,9 +29,12 @@ inline constexpr std::int64_t kFillerRows = 8;
 // per token or per row, or a column is unknown, which may hold labels, too.
 TensorDict with_static_packed_rows(const TensorDict& batch, const std::string& labels = "labels");
 
-// Returns the bounds of the rows in host memory, int32 [rows + 1], or an undefined tensor if the
-// batch is not packed or has them only on another device.
+// Returns the bounds of the rows in host memory, or an undefined tensor if the batch is not packed
+// or has them only on another device.
 at::Tensor packed_rows_on_host(const TensorDict& batch);
+// Returns the same if the bounds are int32 [rows + 1], as the other functions here need them, and
+// otherwise an undefined tensor.
+at::Tensor int32_rows_on_host(const TensorDict& batch);
 
 // Returns the length that no row of such batches exceeds: the longest row, rounded up. A batch with
 // these bounds and another one have equal limits if their shapes are equal and their longest rows

@@ -128,6 +128,14 @@ TEST_CASE("static packed rows: recorded bounds have a row as long as any batch o
   }
 }
 
+TEST_CASE("static packed rows: bounds of any integer type are found in host memory") {
+  const at::Tensor bounds = at::tensor({0, 5, 14}, at::kLong);
+  CHECK(packed_rows_on_host({{kPackedRows, bounds}}).is_same(bounds));
+  CHECK_FALSE(int32_rows_on_host({{kPackedRows, bounds}}).defined());
+  CHECK(int32_rows_on_host({{kPackedRows, bounds.to(at::kInt)}}).defined());
+  CHECK_FALSE(packed_rows_on_host({{"input_ids", bounds}}).defined());
+}
+
 TEST_CASE("static packed rows: a step has a shape with the limit of its rows") {
   const auto shape = [](const std::vector<std::int64_t>& lengths) {
     return shape_of_step({AnyBatch(with_static_packed_rows(packed(lengths, true)))});
