@@ -253,6 +253,8 @@ def trial(number, undisturbed, faults):
         check(False, name + ": " + "; ".join(problems), *job.texts, sorted(path.name for path in job.folder.iterdir()))
     resumes = sum(text.count("resuming from") for text in job.texts)
     shutil.rmtree(job.folder, ignore_errors=True)
+    if (number + 1) % 25 == 0:
+        print(f"{number + 1} of {options.jobs} jobs have ended", flush=True)
     has_thrown = any(THROWN in text for text in job.texts)
     return not problems, restarts, resumes, job.starts - 1, fault is not None and job.report.exists(), has_thrown, must_throw, must_throw and has_thrown
 
