@@ -27,7 +27,7 @@ using GroupJson = nlohmann::json;
 
 constexpr double kMaxSteps = 9007199254740992;  // 2^53: doubles hold every integer up to it
 
-// A file whose root is a dictionary.
+// A file whose root is a dictionary of Python or a module of LibTorch.
 class StateFile {
  public:
   StateFile(const fs::path& path, const PyTorchFileOptions& options)
@@ -35,12 +35,17 @@ class StateFile {
 
   const std::string& path() const { return path_; }
   Members root() const { return members(archive_->program().root()); }
+  // True for an archive of LibTorch's torch::save.
+  bool is_module() const { return archive_->program().root().kind == Kind::object; }
 
-  Members members(const Value& dict) const {
-    if (dict.kind != Kind::dict) fail("no dictionary");
+  // Returns the entries of a dictionary or the attributes of a module. A file has only one of the
+  // two.
+  Members members(const Value& value) const {
+    const Kind wanted = is_module() ? Kind::object : Kind::dict;
+    if (value.kind != wanted) fail(is_module() ? "no module" : "no dictionary");
     Members found;
     archive_->program().for_each_member(
-        dict, [&](const std::string& key, const Value& value) { found[key] = &value; });
+        value, [&](const std::string& key, const Value& member) { found[key] = &member; });
     return found;
   }
   const Value& member(const Members& members, const std::string& name, Kind kind) const {
@@ -68,7 +73,8 @@ class StateFile {
         "checkpoint.pytorch-state",
         {.what = path_,
          .got = got,
-         .expected = "the state_dict of an optimizer or a schedule of PyTorch",
+         .expected = "the state_dict of an optimizer or a schedule of PyTorch, or an optimizer "
+                     "that LibTorch's torch::save has written",
          .hint = "pass optimizer.pt or optimizer.bin, and scheduler.pt or scheduler.bin "
                  "of a checkpoint"});
   }
@@ -96,11 +102,12 @@ std::vector<double> numbers_of(StateFile& file, const Members& members, const st
 
 [[noreturn]] void throw_options_mismatch(const StateFile& file, std::string got,
                                          std::string expected) {
-  throw DataError("checkpoint.optimizer-options",
-                  {.what = file.path(),
-                   .got = std::move(got),
-                   .expected = std::move(expected),
-                   .hint = "create the optimizer with the groups and options that Python's had"});
+  throw DataError(
+      "checkpoint.optimizer-options",
+      {.what = file.path(),
+       .got = std::move(got),
+       .expected = std::move(expected),
+       .hint = "create the optimizer with the groups and options that the saved one had"});
 }
 
 // Returns the value of an option as JSON, in the type that the optimizer's option has.
@@ -148,42 +155,85 @@ void check_supported(StateFile& file, const Members& group, const std::string& o
                    .hint = "load it into the optimizer that the checkpoint was made with"});
 }
 
+// LibTorch writes a list as the attributes PREFIX/0, PREFIX/1 and so on, and their number as
+// PREFIX/size.
+std::vector<const Value*> list_of_module(StateFile& file, const Members& members,
+                                         const std::string& prefix) {
+  const double size = file.number(file.member(members, prefix + "/size", Kind::tensor));
+  const bool is_possible = size >= 0 && size < static_cast<double>(members.size());
+  if (!is_possible) file.fail(str("the number ", size, " of ", prefix));
+  std::vector<const Value*> list;
+  while (static_cast<double>(list.size()) < size) {
+    const auto found = members.find(str(prefix, '/', list.size()));
+    if (found == members.end()) file.fail(str("no ", prefix, '/', list.size()));
+    list.push_back(found->second);
+  }
+  return list;
+}
+
+std::vector<const Value*> group_list(StateFile& file) {
+  if (!file.is_module()) return file.member(file.root(), "param_groups", Kind::list).items;
+  const Value& groups = file.member(file.root(), "param_groups", Kind::object);
+  return list_of_module(file, file.members(groups), "param_groups");
+}
+
+// A group of parameters in a file.
+struct FileGroup {
+  Members options;
+  std::vector<const Value*> parameters;
+};
+
+FileGroup group_of(StateFile& file, const Value& group) {
+  const Members members = file.members(group);
+  if (!file.is_module())
+    return {.options = members, .parameters = file.member(members, "params", Kind::list).items};
+  return {.options = file.members(file.member(members, "options", Kind::object)),
+          .parameters = list_of_module(file, members, "params")};
+}
+
+// Returns the key of a parameter's state. Python numbers the parameters of all groups, and LibTorch
+// writes their addresses in the process that saved them.
+std::string key_of(const StateFile& file, const Value& parameter) {
+  if (parameter.kind != (file.is_module() ? Kind::text : Kind::integer))
+    file.fail("a parameter without a number");
+  return file.is_module() ? std::string(parameter.text) : str(parameter.integer);
+}
+
 // The groups of the file, and checks that they match the optimizer's groups.
 class SavedGroups {
  public:
-  SavedGroups(StateFile& file, const Value& saved, torch::optim::Optimizer& optimizer) {
+  SavedGroups(StateFile& file, torch::optim::Optimizer& optimizer) {
+    const std::vector<const Value*> saved = group_list(file);
     auto& groups = optimizer.param_groups();
-    if (saved.items.size() != groups.size())
-      throw_options_mismatch(file, str(saved.items.size(), " groups of parameters"),
-                             str(groups.size()));
+    if (saved.size() != groups.size())
+      throw_options_mismatch(file, str(saved.size(), " groups of parameters"), str(groups.size()));
     options = options_of(optimizer);
     for (std::size_t g = 0; g < groups.size(); ++g) {
-      const Members group = file.members(*saved.items[g]);
-      check_supported(file, group, name_of_optimizer(optimizer), options.at(g));
+      const FileGroup group = group_of(file, *saved[g]);
+      check_supported(file, group.options, name_of_optimizer(optimizer), options.at(g));
       for (auto& [name, current] : options.at(g).items()) {
         if (is_added_option(name)) continue;
-        current = option_of(file, find_option(file, group, name), current);
+        current = option_of(file, find_option(file, group.options, name), current);
       }
-      add_parameters(file, file.member(group, "params", Kind::list), groups[g].params(), g);
+      add_parameters(file, group.parameters, groups[g].params(), g);
     }
     check_options(optimizer, options, file.path());
   }
 
   GroupJson options;
   ParameterNames parameters;
-  std::map<std::string, std::string> names;  // by the number of the parameter in Python
+  std::map<std::string, std::string> names;  // by the key of the parameter's state
 
  private:
-  void add_parameters(const StateFile& file, const Value& numbers,
+  void add_parameters(const StateFile& file, const std::vector<const Value*>& saved,
                       const std::vector<at::Tensor>& own, std::size_t group) {
-    if (numbers.items.size() != own.size())
-      throw_options_mismatch(file, str(numbers.items.size(), " parameters in group ", group),
+    if (saved.size() != own.size())
+      throw_options_mismatch(file, str(saved.size(), " parameters in group ", group),
                              str(own.size()));
     for (std::size_t p = 0; p < own.size(); ++p) {
-      if (numbers.items[p]->kind != Kind::integer) file.fail("a parameter without a number");
       const std::string name = str("group.", group, ".parameter.", p);
       parameters.emplace(name, own[p]);
-      if (!names.emplace(str(numbers.items[p]->integer), name).second)
+      if (!names.emplace(key_of(file, *saved[p]), name).second)
         file.fail("a parameter that is in two places");
     }
   }
@@ -197,14 +247,16 @@ at::Tensor step_of(StateFile& file, const Value& value) {
   return at::scalar_tensor(static_cast<std::int64_t>(step), at::kLong);
 }
 
-TensorDict state_tensors(StateFile& file, const Value& state, const SavedGroups& groups) {
+TensorDict state_tensors(StateFile& file, const SavedGroups& groups) {
+  const Value& state =
+      file.member(file.root(), "state", file.is_module() ? Kind::object : Kind::dict);
   TensorDict tensors;
   // A dictionary may be the state of one parameter only: a small file could otherwise give its
   // entries to every parameter and need much memory.
   std::set<const Value*> seen;
-  for (const auto& [number, of_parameter] : file.members(state)) {
-    const auto name = groups.names.find(number);
-    if (name == groups.names.end()) file.fail(str("the state of parameter ", number));
+  for (const auto& [key, of_parameter] : file.members(state)) {
+    const auto name = groups.names.find(key);
+    if (name == groups.names.end()) file.fail(str("the state of parameter ", key));
     if (!seen.insert(of_parameter).second) file.fail("one state of two parameters");
     for (const auto& [member, value] : file.members(*of_parameter)) {
       at::Tensor& tensor = tensors[str(name->second, '.', member)];
@@ -233,9 +285,8 @@ TensorDict state_tensors(StateFile& file, const Value& state, const SavedGroups&
 void load_pytorch_optimizer(const fs::path& path, torch::optim::Optimizer& optimizer,
                             const PyTorchFileOptions& options) {
   StateFile file(path, options);
-  const Members root = file.root();
-  const SavedGroups groups(file, file.member(root, "param_groups", Kind::list), optimizer);
-  const TensorDict tensors = state_tensors(file, file.member(root, "state", Kind::dict), groups);
+  const SavedGroups groups(file, optimizer);
+  const TensorDict tensors = state_tensors(file, groups);
   auto before = std::move(optimizer.state());
   try {
     restore_optimizer(optimizer, groups.parameters, tensors, path);

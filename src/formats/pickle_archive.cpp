@@ -77,20 +77,26 @@ std::string_view PickleArchive::checked_pickle() const {
 PickledTensors PickleArchive::tensors() const {
   const pickle::Value& root = program_.root();
   PickledTensors found;
+  const auto throw_not_weights = [&](const std::string& entry, const char* got) {
+    throw DataError("pickle.not-weights",
+                    {.what = archive_.file(),
+                     .got = str("the entry \"", entry, "\", ", got),
+                     .expected = "a state_dict of tensors, or a module of LibTorch",
+                     .hint = "save model.state_dict() alone in Python. The state of an optimizer "
+                             "is read by load_pytorch_optimizer"});
+  };
   if (root.kind == pickle::Kind::object) {
+    // Modules have no texts. The archive of an optimizer has this one.
+    program_.for_each_member(root, [&](const std::string& key, const pickle::Value& value) {
+      if (key == "pytorch_version" && value.kind == pickle::Kind::text)
+        throw_not_weights(key, "which belongs to an optimizer");
+    });
     ModuleTensorCollector(program_, found).add(root, "", 0);
     return found;
   }
   if (root.kind != pickle::Kind::dict) program_.fail_damaged("no dictionary of tensors");
   program_.for_each_member(root, [&](const std::string& key, const pickle::Value& value) {
-    if (value.kind != pickle::Kind::tensor) {
-      throw DataError("pickle.not-weights",
-                      {.what = archive_.file(),
-                       .got = str("the entry \"", key, "\", which is not a tensor"),
-                       .expected = "a state_dict of tensors",
-                       .hint = "save model.state_dict() alone in Python. The state of an optimizer "
-                               "is read by load_pytorch_optimizer"});
-    }
+    if (value.kind != pickle::Kind::tensor) throw_not_weights(key, "which is not a tensor");
     found.emplace_back(key, &value);
   });
   return found;

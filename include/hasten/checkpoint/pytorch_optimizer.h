@@ -1,6 +1,7 @@
 // File: hasten/checkpoint/pytorch_optimizer.h
 // Continues an optimizer and a schedule that Python has saved: the files optimizer.pt and
-// scheduler.pt of the Hugging Face Trainer, and optimizer.bin and scheduler.bin of Accelerate.
+// scheduler.pt of the Hugging Face Trainer, and optimizer.bin and scheduler.bin of Accelerate. It
+// also continues an optimizer that LibTorch's torch::save(optimizer, file) has saved.
 //
 //   auto scheduler = get_scheduler(SchedulerType::linear, adamw, {.num_training_steps = 1000});
 //   load_pytorch_optimizer("checkpoint-500/optimizer.pt", adamw, {.allow_pickle = true});
@@ -8,15 +9,17 @@
 //       load_pytorch_schedule("checkpoint-500/scheduler.pt", {.allow_pickle = true});
 //   scheduler->set_last_step(saved.last_epoch);
 //
-// Python numbers parameters by their place in the groups, so the optimizer needs the same groups
+// Parameters are identified by their place in the groups, so the optimizer needs the same groups
 // with the same parameters in the same order; the Hugging Face Trainer has a group with weight
-// decay and one without. The files are pickles, but nothing in them is executed
-// (hasten/formats/pytorch_file.h).
+// decay and one without. A file of torch::save does not say which kind of optimizer it has: Adam
+// and AdamW have the same state and options there. LBFGS cannot be continued from such a file. The
+// files are pickles, but nothing in them is executed (hasten/formats/pytorch_file.h).
 //
 // Throws what hasten/formats/pytorch_file.h throws; DataError "checkpoint.optimizer-*" if the state
 // does not fit the optimizer, which then stays unchanged, and "checkpoint.pytorch-state" if the
 // file contains something else. Thread rule: the same as for the optimizer.
-// Source: torch/optim/optimizer.py and lr_scheduler.py of PyTorch 2.11.
+// Source: torch/optim/optimizer.py, torch/optim/lr_scheduler.py and torch/optim/serialize.h of
+// PyTorch 2.11.
 #pragma once
 
 #include <torch/optim/optimizer.h>
