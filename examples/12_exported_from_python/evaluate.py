@@ -13,7 +13,6 @@ import pathlib
 import torch
 import transformers.modeling_outputs  # torch.export.load needs the class of the model's outputs
 from torch.export.pt2_archive._package import load_pt2
-from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 
 def parse():
@@ -27,8 +26,8 @@ def parse():
 
 def main():
     options = parse()
-    model = AutoModelForSequenceClassification.from_pretrained(options.folder).eval()
-    tokenizer = AutoTokenizer.from_pretrained(options.folder)
+    model = transformers.AutoModelForSequenceClassification.from_pretrained(options.folder).eval()
+    tokenizer = transformers.AutoTokenizer.from_pretrained(options.folder)
     program = load_pt2(str(options.folder / "trained.pt2")).exported_programs["eval"].module()
     with open(options.data, encoding="utf-8", newline="") as lines:
         rows = list(csv.DictReader(lines, delimiter="\t", quoting=csv.QUOTE_NONE))

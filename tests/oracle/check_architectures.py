@@ -7,6 +7,7 @@ FOLDER has a folder for each architecture with trained.pt2, model.safetensors an
 training mode after torch.manual_seed(7), and `eval_logits`. The program of torch.export computes the `logits`. If transformers is installed, its
 model computes the `eval_logits` with the weights. The script writes results.json with the largest difference of each output.
 """
+import importlib
 import json
 import pathlib
 import sys
@@ -19,7 +20,7 @@ TOLERANCE = 1e-5
 torch.set_num_threads(1)
 try:
     import generate_architectures
-    import transformers.modeling_outputs
+    importlib.import_module("transformers.modeling_outputs")  # torch.export.load needs the classes of outputs
     MODELS = generate_architectures.MODELS
 except ImportError:
     MODELS = {}

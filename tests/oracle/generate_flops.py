@@ -105,7 +105,7 @@ def attention_of(case):
 
 
 def convolution_of(case):
-    spatial, needs = len(case["kernel"]), case["gradients"]
+    needs = case["gradients"]
     inputs = case["x"][1]
     first, second = (inputs, case["out"]) if case["transposed"] else (case["out"], inputs)
     x, weight = leaf(case["x"], needs[0]), leaf([first, second // case["groups"], *case["kernel"]], needs[1])

@@ -8,7 +8,6 @@ It writes these files, which README.md describes:
 - data/tasks/vit, data/tasks/resnet and data/tasks/resnet_basic: the model folder, final.safetensors and expected.json
 - data/images: small files, and their pixels in expected.safetensors
 """
-import io
 import json
 import pathlib
 import shutil

@@ -14,7 +14,6 @@ For each text it prints a line of JSON: [ids, offsets, decoded text].
 
 See README.md for the formats.
 """
-import base64
 import json
 import os
 import pathlib
@@ -27,7 +26,7 @@ import zlib
 
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
-from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
 HERE = pathlib.Path(__file__).resolve().parent
 FOLDER = HERE / "data" / "tokenizers"

@@ -4,6 +4,7 @@
 what, got, expected, hint.
 """
 import contextlib
+import importlib
 import importlib.metadata as metadata
 import importlib.util
 import io
@@ -52,7 +53,7 @@ def start(libtorch, slice_processes):
     output = io.StringIO()  # torch_tpu reports its progress on standard error
     try:
         with contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
-            import torch
+            importlib.import_module("torch")  # torch_tpu expects that it is loaded
             import torch_tpu._loader
             if int(slice_processes) > 0 and not os.environ.get("TORCH_TPU_TOPOLOGY"):
                 os.environ["TORCH_TPU_TOPOLOGY"] = topology(int(slice_processes))
