@@ -50,7 +50,8 @@ STEPS, SAVE_STEPS = 200, 5
 VIRTUAL_RANKS = 4  # of a job with elastic ranks
 FAULTS = ("kill", "abort", "segmentation fault", "exception", "stop", "pause", "launcher", "cleanup_process", "write")
 RESIZE = "another number of processes"  # an event of a job with elastic ranks
-THROWN = "can't allocate memory"  # LibTorch's message if an allocation fails
+# LibTorch's message if an allocation fails, and the Trainer's if it is one of the copy for an asynchronous checkpoint: that does not end the run.
+THROWN, THROWN_IN_SAVE = "can't allocate memory", "too little memory for the copy of an asynchronous checkpoint"
 # A rank is at most two checkpoints ahead of the newest one on the disk. After a checkpoint of this step or an earlier one, it still allocates.
 LAST_THROWING_STEP = STEPS - 3 * SAVE_STEPS
 LAST_EXCEPTION = STEPS // 2  # an exception that is the first fault of a job is planned after this step at the latest
@@ -255,7 +256,9 @@ def trial(number, undisturbed, faults):
     shutil.rmtree(job.folder, ignore_errors=True)
     if (number + 1) % 25 == 0:
         print(f"{number + 1} of {options.jobs} jobs have ended", flush=True)
-    has_thrown = any(THROWN in text for text in job.texts)
+    has_thrown = any(THROWN in text or THROWN_IN_SAVE in text for text in job.texts)
+    if must_throw and not has_thrown:
+        check(False, name + ": no exception was thrown", *job.texts)
     return not problems, restarts, resumes, job.starts - 1, fault is not None and job.report.exists(), has_thrown, must_throw, must_throw and has_thrown
 
 
