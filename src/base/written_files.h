@@ -34,7 +34,7 @@ struct WrittenFile {
 // Keeps the checksums of the files that this process writes below the folder. StagedDirectory
 // forgets those of its folder at the end.
 HASTEN_INTERNAL_API void record_written_files(const std::filesystem::path& folder);
-void forget_written_files(const std::filesystem::path& folder);
+HASTEN_INTERNAL_API void forget_written_files(const std::filesystem::path& folder);
 // Returns the checksums if a RecordedFile below such a folder has written the file and nothing has
 // changed it since. The file may have been moved.
 HASTEN_INTERNAL_API std::optional<WrittenFile> written_file(const std::filesystem::path& file);

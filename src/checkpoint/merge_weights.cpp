@@ -8,7 +8,7 @@
 #include <string_view>
 
 #include "base/unfinished_files.h"
-#include "checkpoint/tensor_records.h"
+#include "formats/manifest_file.h"
 #include "formats/module_tensors.h"
 #include "formats/safetensors_header.h"
 #include "formats/weights_target.h"
@@ -23,8 +23,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-static_assert(std::string_view(kCheckpointManifestFile) == kManifestFile);
-
 using RecordsByFile = std::map<std::string, TensorRecords>;
 
 // True for model.safetensors, its shards, and the weights of further models.
@@ -35,7 +33,9 @@ bool is_weights_file(const std::string& name) {
 // Returns the records of the weight files, and sets `has_slices` if one of them holds a part of a
 // tensor.
 RecordsByFile weight_records(const fs::path& folder, bool& has_slices) {
-  RecordsByFile records = records_of_checkpoint(folder);
+  RecordsByFile records;
+  for (auto& [name, record] : read_file_records(folder, kCheckpointManifest))
+    records[name] = std::move(record.tensors);
   std::erase_if(records, [](const auto& item) { return !is_weights_file(item.first); });
   for (const auto& [file, tensors] : records) {
     has_slices = has_slices || std::any_of(tensors.begin(), tensors.end(), [](const auto& item) {

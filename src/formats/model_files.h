@@ -12,11 +12,17 @@
 #pragma once
 
 #include <filesystem>
+#include <set>
+#include <string>
 
 namespace hasten {
 
 // Models are staged as `.model.partial-<writer>`.
 inline constexpr const char* kStagedModel = "model";
+
+// The file of the weights, or the index if there are several files.
+inline constexpr const char* kSingleFileName = "model.safetensors";
+inline constexpr const char* kIndexFileName = "model.safetensors.index.json";
 
 // The file of an adapter's weights. A folder with it counts as a model (hasten/models/lora.h).
 inline constexpr const char* kAdapterFileName = "adapter_model.safetensors";
@@ -24,7 +30,16 @@ inline constexpr const char* kAdapterFileName = "adapter_model.safetensors";
 // Returns whether the folder has weights that load_weights finds, or weights of an adapter.
 bool has_weights(const std::filesystem::path& folder);
 
-// Moves all files of `staged`, and deletes weights of an earlier save that are not among them.
+// Returns the names of the folder's files of weights and of their index.
+std::set<std::string> names_of_weights(const std::filesystem::path& folder);
+
+// Deletes the files of weights that an earlier save has left, except those that this one has
+// written. A stale model.safetensors would take precedence over the index, and a stale index would
+// list missing files.
+void remove_stale_files(const std::filesystem::path& folder, const std::set<std::string>& written);
+
+// Moves all files of `staged`, and deletes weights of an earlier save that are not among them. The
+// folder gets a manifest of its weights (formats/model_manifest.h) unless it is itself unfinished.
 void move_model_files(const std::filesystem::path& staged, const std::filesystem::path& folder);
 
 }  // namespace hasten

@@ -1,4 +1,4 @@
-#include "checkpoint/tensor_records.h"
+#include "formats/tensor_records.h"
 
 #include <algorithm>
 #include <cstdio>
@@ -15,7 +15,6 @@ namespace {
 
 namespace fs = std::filesystem;
 using Json = nlohmann::json;
-const auto quoted = &safetensors::quoted;
 
 std::string checksum_text(std::uint32_t checksum) {
   char digits[9];
@@ -48,7 +47,7 @@ void check_slice(const fs::path& file, const std::string& name, const TensorSlic
                  const std::vector<std::int64_t>& sizes) {
   if (is_valid_shape(slice.shape) && is_inside(slice.shape, slice.offset, sizes)) return;
   throw UsageError("checkpoint.slice",
-                   {.what = str(file.string(), ", tensor ", quoted(name)),
+                   {.what = str(file.string(), ", tensor ", safetensors::quoted(name)),
                     .got = str("a slice of size ", shape_text(sizes), " at ",
                                shape_text(slice.offset), " of ", shape_text(slice.shape)),
                     .expected = "a slice inside of its tensor"});
@@ -86,7 +85,7 @@ TensorRecords tensor_records(const fs::path& file, const std::map<std::string, T
   for (const auto& [name, slice] : slices) {
     if (records.contains(name)) continue;
     throw UsageError("checkpoint.slice", {.what = file.string(),
-                                          .got = "a slice of tensor " + quoted(name),
+                                          .got = "a slice of tensor " + safetensors::quoted(name),
                                           .expected = "slices of tensors that the file has"});
   }
   return records;
@@ -138,12 +137,12 @@ std::string damaged_part(const fs::path& file, const TensorRecords& records) {
     begin = record.begin;
     first = name;
   }
-  return first.empty() ? "the header" : "tensor " + quoted(first);
+  return first.empty() ? "the header" : "tensor " + safetensors::quoted(first);
 }
 
 std::string truncated_tensor(std::uint64_t size, const TensorRecords& records) {
   for (const auto& [name, record] : records) {
-    if (record.begin < size && size < record.end) return "tensor " + quoted(name);
+    if (record.begin < size && size < record.end) return "tensor " + safetensors::quoted(name);
   }
   return "";
 }

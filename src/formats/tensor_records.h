@@ -1,4 +1,4 @@
-// File: checkpoint/tensor_records.h (internal)
+// File: formats/tensor_records.h (internal)
 // The entries of a safetensors file's tensors in a manifest: the bytes of each tensor in the file,
 // their checksum, its global shape, and the slice of it that the file holds (docs/formats.md).
 //
@@ -17,7 +17,7 @@
 #include <string>
 #include <vector>
 
-#include "hasten/checkpoint/manifest.h"
+#include "hasten/formats/detail/tensor_slice.h"
 
 namespace hasten {
 
@@ -52,9 +52,5 @@ std::string damaged_part(const std::filesystem::path& file, const TensorRecords&
 // Returns the tensor that begins before byte `size` and ends after it, as "tensor "NAME""; empty if
 // there is none.
 std::string truncated_tensor(std::uint64_t size, const TensorRecords& records);
-
-// Returns the records of each safetensors file of a verified checkpoint; empty if its manifest is
-// of version 1.
-std::map<std::string, TensorRecords> records_of_checkpoint(const std::filesystem::path& folder);
 
 }  // namespace hasten

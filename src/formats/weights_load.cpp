@@ -4,6 +4,8 @@
 
 #include "base/file_calls.h"
 #include "base/strict_json.h"
+#include "formats/model_files.h"
+#include "formats/model_manifest.h"
 #include "formats/safetensors_header.h"
 #include "formats/weights_index.h"
 #include "hasten/base/error.h"
@@ -84,18 +86,23 @@ void check_names(const fs::path& shard, const SafetensorsFile& file,
 }
 
 TensorDict load_index(const fs::path& index) {
-  TensorDict weights;
   const auto files = read_weights_index(index);
-  const std::string download = download_command(index.parent_path());
+  const fs::path folder = index.parent_path();
+  const std::string download = download_command(folder);
+  std::vector<std::string> to_verify = {index.filename().string()};
   for (const auto& [name, listed] : files) {
-    const fs::path shard = index.parent_path() / name;
-    if (!path_exists(shard)) {
-      throw DataError(
-          "weights.missing-file",
-          {.what = shard.string() + ": the index lists this file, but it does not exist",
-           .hint = str("the index lists ", files.size(), " files: fetch those that are missing",
-                       download.empty() ? "" : ": " + download)});
-    }
+    to_verify.push_back(name);
+    if (path_exists(folder / name)) continue;
+    throw DataError(
+        "weights.missing-file",
+        {.what = (folder / name).string() + ": the index lists this file, but it does not exist",
+         .hint = str("the index lists ", files.size(), " files: fetch those that are missing",
+                     download.empty() ? "" : ": " + download)});
+  }
+  verify_weights(folder, to_verify);
+  TensorDict weights;
+  for (const auto& [name, listed] : files) {
+    const fs::path shard = folder / name;
     const SafetensorsFile file(shard);
     check_names(shard, file, listed);
     for (const std::string& tensor : listed) weights.emplace(tensor, file.tensor(tensor));
@@ -126,9 +133,12 @@ std::string hint_for_folder(const fs::path& folder) {
 TensorDict load_weights(const fs::path& folder_or_file) {
   std::error_code ignored;
   if (fs::is_directory(folder_or_file, ignored)) {
-    const fs::path single = folder_or_file / "model.safetensors";
-    const fs::path index = folder_or_file / "model.safetensors.index.json";
-    if (path_exists(single)) return load_safetensors(single);
+    const fs::path single = folder_or_file / kSingleFileName;
+    const fs::path index = folder_or_file / kIndexFileName;
+    if (path_exists(single)) {
+      verify_weights(folder_or_file, {kSingleFileName});
+      return load_safetensors(single);
+    }
     if (path_exists(index)) return load_index(index);
     throw DataError(
         "weights.missing-file",

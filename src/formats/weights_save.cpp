@@ -3,11 +3,11 @@
 #include <optional>
 #include <set>
 
-#include "base/file_calls.h"
-#include "base/sync_tree.h"
+#include "base/written_files.h"
 #include "formats/deferred_writes.h"
 #include "formats/memory_overlap.h"
 #include "formats/model_files.h"
+#include "formats/model_manifest.h"
 #include "hasten/base/error.h"
 #include "hasten/base/files.h"
 #include "hasten/base/text.h"
@@ -17,9 +17,6 @@ namespace hasten {
 namespace {
 
 namespace fs = std::filesystem;
-
-constexpr const char* kSingleFileName = "model.safetensors";
-constexpr const char* kIndexFileName = "model.safetensors.index.json";
 
 std::vector<std::string> fill_order(const TensorDict& weights,
                                     const std::vector<std::string>& order) {
@@ -73,31 +70,6 @@ std::string shard_name(std::size_t shard, std::size_t of) {
   return "model-" + five_digits(shard + 1) + "-of-" + five_digits(of) + ".safetensors";
 }
 
-// True for names such as model-00001-of-00002.safetensors.
-bool is_shard(const std::string& name) {
-  static constexpr std::string_view pattern = "model-00000-of-00000.safetensors";
-  if (name.size() != pattern.size()) return false;
-  for (std::size_t i = 0; i < pattern.size(); ++i) {
-    const bool digit = name[i] >= '0' && name[i] <= '9';
-    if (pattern[i] == '0' ? !digit : name[i] != pattern[i]) return false;
-  }
-  return true;
-}
-
-// Deletes files of an earlier save that are not part of this one. A stale model.safetensors would
-// take precedence over the index, and a stale index would list missing files.
-void remove_stale_files(const fs::path& folder, const std::set<std::string>& written) {
-  std::error_code error;
-  for (const fs::directory_entry& entry : fs::directory_iterator(folder, error)) {
-    const std::string name = entry.path().filename().string();
-    if (written.contains(name)) continue;
-    if (name == kSingleFileName || name == kIndexFileName || name == kAdapterFileName ||
-        is_shard(name)) {
-      fs::remove(entry.path(), error);
-    }
-  }
-}
-
 // Formats the index like Python's json.dumps(index, indent=2, sort_keys=True) + "\n".
 std::string index_text(const std::map<std::string, std::string>& weight_map,
                        std::int64_t parameters, std::int64_t bytes) {
@@ -108,48 +80,6 @@ std::string index_text(const std::map<std::string, std::string>& weight_map,
 }
 
 }  // namespace
-
-namespace {
-
-// Returns whether readers of the folder's current model would find a different file under this
-// name. Shards are large and differ after each step, so they are not compared.
-bool file_changes(const fs::path& staged, const fs::path& folder, const std::string& name) {
-  if (!path_exists(folder / name)) return false;
-  return is_shard(name) || read_file(folder / name) != read_file(staged / name);
-}
-
-}  // namespace
-
-bool has_weights(const fs::path& folder) {
-  return path_exists(folder / kSingleFileName) || path_exists(folder / kIndexFileName) ||
-         path_exists(folder / kAdapterFileName);
-}
-
-void move_model_files(const fs::path& staged, const fs::path& folder) {
-  sync_tree(staged);  // Before any file of the old model is deleted.
-  std::set<std::string> names;
-  for (const fs::directory_entry& entry : fs::directory_iterator(staged))
-    names.insert(entry.path().filename().string());
-  // Readers open this file first, so it is moved last.
-  const std::string entry_file = names.contains(kSingleFileName)    ? kSingleFileName
-                                 : names.contains(kAdapterFileName) ? kAdapterFileName
-                                                                    : kIndexFileName;
-  std::vector<std::string> moved;
-  bool would_mix_models = false;
-  for (const std::string& name : names) {
-    if (name == entry_file) continue;
-    moved.push_back(name);
-    would_mix_models =
-        would_mix_models || (name != "training_args.json" && file_changes(staged, folder, name));
-  }
-  if (would_mix_models) {
-    for (const char* const name : {kSingleFileName, kIndexFileName, kAdapterFileName})
-      fs::remove(folder / name);
-  }
-  move_files(staged, folder, moved);
-  if (names.contains(entry_file)) move_files(staged, folder, {entry_file});
-  remove_stale_files(folder, names);
-}
 
 void save_weights(const fs::path& folder, const TensorDict& weights,
                   const WeightsOptions& options) {
@@ -170,13 +100,16 @@ void save_weights(const fs::path& folder, const TensorDict& weights,
       split_into_shards(weights, fill_order(weights, options.order), options.max_shard_size);
   check_writable_directory(folder);
   if (shards.size() == 1) {
-    save_safetensors(folder / kSingleFileName, shards[0], options.metadata);
-    return remove_stale_files(folder, {kSingleFileName});
+    return with_model_manifest(folder, [&] {
+      save_safetensors(folder / kSingleFileName, shards[0], options.metadata);
+      remove_stale_files(folder, {kSingleFileName});
+    });
   }
   // A folder that is already being staged needs no second stage, and its shards may be written
   // later.
   std::optional<StagedDirectory> staged;
   if (DeferredWrites::active() == nullptr) staged.emplace(folder / kStagedModel);
+  if (staged && !is_partial(folder)) record_written_files(staged->path());
   const fs::path target = staged ? staged->path() : folder;
   std::map<std::string, std::string> weight_map;
   std::int64_t parameters = 0, bytes = 0;

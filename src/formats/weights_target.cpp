@@ -5,6 +5,7 @@
 #include "hasten/base/error.h"
 #include "hasten/base/files.h"
 #include "hasten/base/text.h"
+#include "hasten/formats/detail/tensor_slice.h"
 #include "hasten/formats/weights.h"
 
 namespace hasten {
@@ -19,7 +20,7 @@ bool is_one_file(const std::filesystem::path& target) {
 std::filesystem::path checkpoint_around(const std::filesystem::path& target) {
   std::error_code ignored;
   std::filesystem::path folder = std::filesystem::absolute(target, ignored).lexically_normal();
-  while (!std::filesystem::exists(folder / kCheckpointManifestFile, ignored)) {
+  while (!std::filesystem::exists(folder / kManifestFile, ignored)) {
     const std::filesystem::path parent = folder.parent_path();
     if (parent == folder) return {};
     folder = parent;

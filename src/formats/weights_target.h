@@ -18,9 +18,6 @@
 
 namespace hasten {
 
-// A folder with this file is a checkpoint (hasten/checkpoint/manifest.h).
-inline constexpr const char* kCheckpointManifestFile = "hasten_manifest.json";
-
 // `max_shard_size` limits the bytes of tensors in each file of a folder. If it is unset, there is
 // one file.
 void check_weights_target(const std::filesystem::path& target,

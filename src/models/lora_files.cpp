@@ -9,6 +9,7 @@
 #include "base/json_number.h"
 #include "base/strict_json.h"
 #include "formats/model_files.h"
+#include "formats/model_manifest.h"
 #include "formats/module_tensors.h"
 #include "hasten/base/error.h"
 #include "hasten/base/files.h"
@@ -302,7 +303,8 @@ void load_new_adapter(torch::nn::Module& module, const LoraOptions& options, con
 void save_lora(const torch::nn::Module& module, const fs::path& folder) {
   const LoraOptions& options = lora_options(module);
   make_directories(folder);
-  save_safetensors(folder / kAdapterFileName, adapter_tensors(module));
+  const TensorDict tensors = adapter_tensors(module);
+  with_model_manifest(folder, [&] { save_safetensors(folder / kAdapterFileName, tensors); });
   const bool is_transposed =
       lora_layers(module).front().adapter->layout() == ops::WeightLayout::in_out;
   write_file_atomically(folder / kAdapterConfig, config_text(options, is_transposed));
@@ -322,6 +324,7 @@ void load_lora(torch::nn::Module& module, const fs::path& folder) {
                                             .expected = "adapters that are not merged",
                                             .hint = "call unmerge_lora first"});
   }
+  verify_weights(folder, {kAdapterFileName});
   const fs::path config = folder / kAdapterConfig;
   const LoraOptions options = AdapterConfig(config).options();
   if (is_new) {

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "attach/attach.h"
+#include "base/written_files.h"
 #include "data/batch_error.h"
 #include "data/padding.h"
 #include "formats/model_files.h"
@@ -498,6 +499,7 @@ void Trainer::save_model(const std::filesystem::path& folder) {
   once(impl_->group(), impl_->writes(), [&] {
     remove_unfinished_saves(target);
     const StagedDirectory staged(target / kStagedModel);
+    record_written_files(staged.path());
     impl_->write_model(staged.path());
     move_model_files(staged.path(), target);
   });

@@ -10,7 +10,7 @@
 #include <string>
 
 #include "base/sha256.h"
-#include "checkpoint/tensor_records.h"
+#include "formats/manifest_file.h"
 #include "hasten/base/error.h"
 #include "hasten/checkpoint/manifest.h"
 #include "parsed_file.h"
@@ -47,9 +47,9 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   folder().write(kManifestFile, text);
   const fuzz::MemoryLimit limit(text.size());
   try {
-    for (const auto& [file, tensors] : records_of_checkpoint(folder().path())) {
-      for (const auto& [name, record] : tensors) {
-        if (!is_valid(record)) std::abort();
+    for (const auto& [file, record] : read_file_records(folder().path(), kCheckpointManifest)) {
+      for (const auto& [name, tensor] : record.tensors) {
+        if (!is_valid(tensor)) std::abort();
       }
     }
   } catch (const DataError&) {

@@ -22,30 +22,16 @@
 // thread.
 #pragma once
 
-#include <cstdint>
 #include <filesystem>
-#include <map>
-#include <string>
-#include <vector>
 
 #include "hasten/base/detail/export.h"
+#include "hasten/formats/detail/tensor_slice.h"
 
 namespace hasten {
 
-inline constexpr const char* kManifestFile = "hasten_manifest.json";
 // The version of the layout of checkpoints that this release writes. It reads this one and earlier
 // ones.
 inline constexpr int kCheckpointVersion = 3;
-
-// Describes the part of a tensor that a file holds: the shape of the whole tensor, and the index at
-// which the part begins. The size of the part is that of the tensor in the file.
-struct TensorSlice {
-  std::vector<std::int64_t> shape;
-  std::vector<std::int64_t> offset;
-};
-
-// The slices of a folder, by file and by tensor. A tensor that is not listed is whole.
-using TensorSlices = std::map<std::string, std::map<std::string, TensorSlice>>;
 
 // Writes the manifest of all files below the folder, and replaces an older manifest.
 HASTEN_API void write_manifest(const std::filesystem::path& folder,

@@ -8,8 +8,11 @@
 //   // out/model-00001-of-00003.safetensors ... and out/model.safetensors.index.json
 //
 // Sizes are bytes. Loaded tensors are views of the mapped files (hasten/formats/safetensors.h).
-// Throws DataError "weights.*" if the index and the shards disagree, DataError "safetensors.*" for
-// a damaged file, UsageError "weights.*" and "safetensors.*" for invalid arguments, IoError "io.*".
+// save_weights writes a manifest with checksums, and load_weights verifies the files by the
+// folder's manifest or by that of a checkpoint, if it has one (docs/formats.md). Throws DataError
+// "weights.*" and "checkpoint.*" if files are damaged or the index and the shards disagree,
+// DataError "safetensors.*" for a damaged file, UsageError "weights.*" and "safetensors.*" for
+// invalid arguments, IoError "io.*".
 // Thread rule: any thread, on different folders.
 // Source: save_pretrained of transformers 5.23 and split_torch_state_dict_into_shards of
 // huggingface_hub.

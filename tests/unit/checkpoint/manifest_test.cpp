@@ -21,6 +21,7 @@
 #include "hasten/checkpoint/merge_weights.h"
 #include "hasten/formats/safetensors.h"
 #include "hasten/formats/weights.h"
+#include "unit/change_byte.h"
 #include "unit/code_of.h"
 
 namespace checkpoint_manifest_test {
@@ -69,16 +70,6 @@ std::string verification_error(const fs::path& folder) {
 }
 
 }  // namespace
-
-// Changes a byte of the file and nothing else that the system knows about it, as if the byte had
-// been changed on its way to the file.
-void change_byte_unnoticed(const fs::path& file, std::size_t at) {
-  const auto time = fs::last_write_time(file);
-  std::string bytes = read_file(file);
-  bytes[at] = static_cast<char>(bytes[at] ^ 1);
-  std::fstream(file, std::ios::binary | std::ios::in | std::ios::out) << bytes;
-  fs::last_write_time(file, time);
-}
 
 TEST_CASE("manifest: the checksums are those of the bytes in memory, not of what is read back") {
   const TemporaryDirectory folder;

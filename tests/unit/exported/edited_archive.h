@@ -21,6 +21,15 @@ struct EditedArchive {
     const ZipArchive archive(path);
     for (const std::string& name : archive.names()) records[name] = archive.record(name);
   }
+  // Reads an archive of torch::save without its code, which may be compressed.
+  static EditedArchive of_libtorch(const std::filesystem::path& path) {
+    EditedArchive edited;
+    const ZipArchive archive(path, kPickleArchive);
+    for (const std::string& name : archive.names()) {
+      if (!name.starts_with("code/")) edited.records[name] = archive.record(name);
+    }
+    return edited;
+  }
 
   nlohmann::json json(const std::string& name) const {
     return nlohmann::json::parse(records.at(name));
@@ -48,6 +57,7 @@ struct EditedArchive {
   }
 
  private:
+  EditedArchive() = default;
   static std::string number(std::uint64_t value, int size) {
     std::string text;
     for (int i = 0; i < size; ++i) text += static_cast<char>(value >> (8 * i) & 0xFF);

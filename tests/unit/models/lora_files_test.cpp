@@ -111,6 +111,7 @@ TEST_CASE("lora: a file that does not fit leaves the module as it was") {
   TensorDict tensors = load_safetensors(folder.path() / "adapter_model.safetensors");
   tensors["base_model.model.other.lora_A.weight"] = torch::zeros({2, 4});
   save_safetensors(folder.path() / "adapter_model.safetensors", tensors);
+  std::filesystem::remove(folder.path() / "model_manifest.json");
   const auto other = new_net();
   other->last->weight.set_requires_grad(false);
   const at::Tensor x = torch::randn({5, 4}), y = other->forward(x).detach();
