@@ -1,5 +1,7 @@
 #include "formats/manifest_file.h"
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <nlohmann/json.hpp>
 #include <system_error>
@@ -7,6 +9,7 @@
 
 #include "base/file_calls.h"
 #include "base/sha256.h"
+#include "base/strict_json.h"
 #include "base/written_files.h"
 #include "hasten/base/error.h"
 #include "hasten/base/files.h"
@@ -19,6 +22,13 @@ namespace fs = std::filesystem;
 using ManifestJson = nlohmann::json;
 
 constexpr const char* kChecksumKey = "xxh3_128";
+
+constexpr std::size_t kMaxDepth = 6;  // of the lists and objects in a manifest
+
+bool has_float(const ManifestJson& json) {
+  return json.is_number_float() ||
+         (json.is_structured() && std::any_of(json.begin(), json.end(), has_float));
+}
 
 std::string text_of_manifest(const ManifestJson& json) { return json.dump(2) + "\n"; }
 
@@ -56,16 +66,15 @@ class ManifestReader {
     std::error_code unknown;
     if (fs::is_directory(path_, unknown)) fail("a folder");
     const std::string text = read_file(path_);
-    // A manifest has six levels. The limit bounds the recursion when it is written again. Sizes are
-    // whole numbers; a number that does not fit into 64 bits would be parsed as a float.
-    const auto check = [&](int depth, ManifestJson::parse_event_t event, ManifestJson& value) {
-      if (depth > 6) fail("more than six levels of JSON");
-      if (event == ManifestJson::parse_event_t::value && value.is_number_float())
-        fail("a number that is not an integer of 64 bits");
-      return true;
-    };
-    ManifestJson json = ManifestJson::parse(text, check, /*allow_exceptions=*/false);
-    if (json.is_discarded() || !json.is_object()) fail("text that is not a JSON object");
+    ManifestJson json;
+    try {  // Equal keys are found by comparing the texts.
+      json = parse_strict_json(text, {.max_depth = kMaxDepth, .unique_keys = false});
+    } catch (const JsonError& error) {
+      fail(error.what());
+    }
+    if (!json.is_object()) fail("text that is not a JSON object");
+    // Sizes are whole numbers; a number that does not fit into 64 bits is parsed as a float.
+    if (has_float(json)) fail("a number that is not an integer of 64 bits");
     if (text_of_manifest(json) != text) fail("a text that hasten does not write");
     const auto sum = json.find("manifest_sha256");
     if (sum == json.end() || !sum->is_string()) fail("no manifest_sha256");

@@ -5,6 +5,8 @@
 #include <doctest/doctest.h>
 #include <torch/torch.h>
 
+#include <algorithm>
+#include <ctime>
 #include <filesystem>
 #include <fstream>
 #include <memory>
@@ -14,6 +16,7 @@
 
 #include "base/file_checksum.h"
 #include "base/sha256.h"
+#include "formats/manifest_file.h"
 #include "hasten/base/error.h"
 #include "hasten/base/files.h"
 #include "hasten/base/text.h"
@@ -453,6 +456,23 @@ TEST_CASE("manifest: slices of several files are merged, and must cover a tensor
           write_manifest(folder.path(),
                          {{"model-00001-of-00002.safetensors", {{"w", {{10, 6}, {8, 0}}}}}});
         }) == "checkpoint.slice");
+}
+
+TEST_CASE("manifest: one of many tensors is read in time in proportion to its length") {
+  const auto seconds_to_read = [](std::int64_t tensors) {
+    const TemporaryDirectory folder;
+    FileRecord record{.checksum = {.bytes = 0, .digits = std::string(32, '0')}, .tensors = {}};
+    for (std::int64_t i = 0; i < tensors; ++i)
+      record.tensors[str("layer.", i, ".weight")] = {.crc32c = "00000000", .shape = {0, 4}};
+    write_file_records(folder.path(), kCheckpointManifest, {{"model.safetensors", record}});
+    const std::clock_t begin = std::clock();
+    const FileRecords read = read_file_records(folder.path(), kCheckpointManifest);
+    const std::clock_t end = std::clock();
+    CHECK(read.at("model.safetensors").tensors.size() == static_cast<std::size_t>(tensors));
+    return static_cast<double>(end - begin) / CLOCKS_PER_SEC;
+  };
+  // Twenty times the length takes 400 times the time if each tensor is compared with all others.
+  CHECK(seconds_to_read(40'000) < 100 * std::max(seconds_to_read(2'000), 0.005));
 }
 
 }  // namespace checkpoint_manifest_test
