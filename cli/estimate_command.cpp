@@ -8,9 +8,9 @@
 #include "hasten/base/text.h"
 #include "hasten/machine/gpus.h"
 #include "hasten/plan/plan.h"
-#include "print_tpu_estimate.h"
 #include "to_estimate_options.h"
 #include "torch_commands.h"
+#include "tpu/print_tpu_estimate.h"
 
 namespace hasten::cli {
 namespace {

@@ -1,4 +1,4 @@
-#include "print_tpu_estimate.h"
+#include "tpu/print_tpu_estimate.h"
 
 #include <iostream>
 #include <string>

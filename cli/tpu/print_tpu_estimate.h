@@ -1,4 +1,4 @@
-// File: cli/print_tpu_estimate.h
+// File: cli/tpu/print_tpu_estimate.h
 // The estimate of `hasten estimate` for a TPU, which has a form of its own.
 #pragma once
 
