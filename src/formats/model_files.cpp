@@ -1,5 +1,7 @@
 #include "formats/model_files.h"
 
+#include <algorithm>
+#include <iterator>
 #include <string_view>
 #include <system_error>
 #include <vector>
@@ -13,6 +15,13 @@ namespace hasten {
 namespace {
 
 namespace fs = std::filesystem;
+
+// Readers open one of these files first.
+constexpr const char* kEntryFiles[] = {kSingleFileName, kIndexFileName, kAdapterFileName};
+
+bool is_entry_file(const std::string& name) {
+  return std::find(std::begin(kEntryFiles), std::end(kEntryFiles), name) != std::end(kEntryFiles);
+}
 
 // True for names such as model-00001-of-00002.safetensors.
 bool is_shard(const std::string& name) {
@@ -35,8 +44,8 @@ bool file_changes(const fs::path& staged, const fs::path& folder, const std::str
 }  // namespace
 
 bool has_weights(const fs::path& folder) {
-  return path_exists(folder / kSingleFileName) || path_exists(folder / kIndexFileName) ||
-         path_exists(folder / kAdapterFileName);
+  return std::any_of(std::begin(kEntryFiles), std::end(kEntryFiles),
+                     [&](const char* name) { return path_exists(folder / name); });
 }
 
 std::set<std::string> names_of_weights(const fs::path& folder) {
@@ -44,9 +53,7 @@ std::set<std::string> names_of_weights(const fs::path& folder) {
   std::error_code error;
   for (const fs::directory_entry& entry : fs::directory_iterator(folder, error)) {
     const std::string name = entry.path().filename().string();
-    if (name == kSingleFileName || name == kIndexFileName || name == kAdapterFileName ||
-        is_shard(name))
-      names.insert(name);
+    if (is_entry_file(name) || is_shard(name)) names.insert(name);
   }
   return names;
 }
@@ -80,8 +87,7 @@ void move_model_files(const fs::path& staged, const fs::path& folder) {
         would_mix_models || (name != "training_args.json" && file_changes(staged, folder, name));
   }
   if (would_mix_models) {
-    for (const char* const name : {kSingleFileName, kIndexFileName, kAdapterFileName})
-      fs::remove(folder / name);
+    for (const char* const name : kEntryFiles) fs::remove(folder / name);
   }
   move_files(staged, folder, moved);
   if (names.contains(entry_file)) move_files(staged, folder, {entry_file});

@@ -17,18 +17,13 @@ struct EditedArchive {
   std::map<std::string, std::string> records;  // names below the common folder
   std::string folder = "model";
 
-  explicit EditedArchive(const std::filesystem::path& path) {
-    const ZipArchive archive(path);
-    for (const std::string& name : archive.names()) records[name] = archive.record(name);
-  }
-  // Reads an archive of torch::save without its code, which may be compressed.
-  static EditedArchive of_libtorch(const std::filesystem::path& path) {
-    EditedArchive edited;
-    const ZipArchive archive(path, kPickleArchive);
+  // The code in an archive of torch::save may be compressed, and is left out.
+  explicit EditedArchive(const std::filesystem::path& path,
+                         const ArchiveKind& kind = kExportedArchive) {
+    const ZipArchive archive(path, kind);
     for (const std::string& name : archive.names()) {
-      if (!name.starts_with("code/")) edited.records[name] = archive.record(name);
+      if (!kind.may_compress || !name.starts_with("code/")) records[name] = archive.record(name);
     }
-    return edited;
   }
 
   nlohmann::json json(const std::string& name) const {
@@ -57,7 +52,6 @@ struct EditedArchive {
   }
 
  private:
-  EditedArchive() = default;
   static std::string number(std::uint64_t value, int size) {
     std::string text;
     for (int i = 0; i < size; ++i) text += static_cast<char>(value >> (8 * i) & 0xFF);

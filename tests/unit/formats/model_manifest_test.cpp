@@ -102,7 +102,7 @@ TEST_CASE(
 TEST_CASE("model manifest: without a manifest, weights are loaded as those of other programs are") {
   const TemporaryDirectory folder;
   save_weights(folder.path(), weights_of(1));
-  // A program that replaces the weights is told about the manifest.
+  // If another program replaces the weights, loading them is an error that names the manifest.
   save_safetensors(folder.path() / "model.safetensors", weights_of(2));
   CHECK(load_code(folder.path()) == "weights.damaged");
   fs::remove(folder.path() / kManifest);
