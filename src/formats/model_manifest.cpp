@@ -9,6 +9,7 @@
 #include "formats/model_files.h"
 #include "hasten/base/error.h"
 #include "hasten/base/files.h"
+#include "hasten/base/text.h"
 
 namespace hasten {
 namespace {
