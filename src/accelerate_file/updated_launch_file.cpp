@@ -1,7 +1,5 @@
 // `hasten config update`: keeps every key that launch would read or refuse, under the name that
 // launch reads. It drops every key that launch would ignore, and reports it.
-#include <yaml-cpp/yaml.h>
-
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
@@ -12,6 +10,7 @@
 #include "hasten/base/text.h"
 #include "options/sources.h"
 #include "options/value.h"
+#include "options/yaml_document.h"
 
 namespace hasten::config {
 namespace {
@@ -63,7 +62,7 @@ class DocumentReader {
 Document read_document(const std::string& text, const std::string& path,
                        const std::vector<Assignment>& keys, const std::vector<std::string>& texts) {
   if (ends_with(path, ".json")) return Document::parse(text);  // read_json() has checked the text
-  const YAML::Node root = YAML::Load(text);
+  const YAML::Node root = load_yaml_document(text, path);
   Document document = Document::object();
   DocumentReader reader(path);
   for (const Assignment& key : keys) {

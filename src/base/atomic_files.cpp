@@ -177,7 +177,8 @@ void write_file_atomically(const fs::path& path, std::string_view bytes) {
   file.commit();
 }
 
-StagedDirectory::StagedDirectory(fs::path target) : target_(without_last_slash(target)) {
+StagedDirectory::StagedDirectory(fs::path target) : target_(std::move(target)) {
+  target_ = without_last_slash(target_);
   staged_ = parent_folder(target_) / str('.', target_.filename().string(), kPartial, writer_tag());
   if (!StagedPaths::add(staged_, this)) {
     throw IoError("io.staged", {.what = target_.string(),

@@ -22,7 +22,7 @@ struct FileIdentity {
   off_t bytes;
   time_t seconds;
   long nanoseconds;
-  auto operator<=>(const FileIdentity&) const = default;
+  friend auto operator<=>(const FileIdentity&, const FileIdentity&) = default;
 };
 
 std::optional<FileIdentity> identity_of(const fs::path& file) {

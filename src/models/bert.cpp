@@ -149,7 +149,7 @@ BertPreTrainedModel::BertPreTrainedModel(BertConfig config, const char* architec
 std::string BertPreTrainedModel::config_json() const { return config_.to_json(); }
 
 void BertPreTrainedModel::initialize(const std::vector<std::string>* names) {
-  initialize_parameters(*this, names, [&](const std::string& name, at::Tensor weight) {
+  initialize_parameters(*this, names, [&](const std::string& name, const at::Tensor& weight) {
     if (weight.dim() > 1) {
       weight.normal_(0, config_.initializer_range);
     } else {

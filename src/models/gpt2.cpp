@@ -69,8 +69,8 @@ class GPT2Block : public torch::nn::Module, public RecomputableLayer {
 
   static double scale_of_scores(const GPT2Config& config, std::int64_t index) {
     double scale = 1;
-    if (config.scale_attn_weights)
-      scale /= std::sqrt(static_cast<double>(config.n_embd / config.n_head));
+    const std::int64_t head_size = config.n_embd / config.n_head;
+    if (config.scale_attn_weights) scale /= std::sqrt(static_cast<double>(head_size));
     if (config.scale_attn_by_inverse_layer_idx) scale /= static_cast<double>(index + 1);
     return scale;
   }
@@ -105,7 +105,7 @@ void GPT2PreTrainedModel::initialize(const std::vector<std::string>* names) {
   // models.
   const double residual =
       config_.initializer_range / std::sqrt(2.0 * static_cast<double>(config_.n_layer));
-  initialize_parameters(*this, names, [&](const std::string& name, at::Tensor weight) {
+  initialize_parameters(*this, names, [&](const std::string& name, const at::Tensor& weight) {
     if (weight.dim() > 1) {
       weight.normal_(0, ends_with(name, "c_proj.weight") ? residual : config_.initializer_range);
     } else {

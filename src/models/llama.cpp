@@ -112,7 +112,7 @@ LlamaPreTrainedModel::LlamaPreTrainedModel(LlamaConfig config, const char* archi
 std::string LlamaPreTrainedModel::config_json() const { return config_.to_json(); }
 
 void LlamaPreTrainedModel::initialize(const std::vector<std::string>* names) {
-  initialize_parameters(*this, names, [&](const std::string& name, at::Tensor weight) {
+  initialize_parameters(*this, names, [&](const std::string& name, const at::Tensor& weight) {
     if (weight.dim() > 1) {
       weight.normal_(0, config_.initializer_range);
     } else {

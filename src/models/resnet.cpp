@@ -135,7 +135,7 @@ ModelOutput ResNetForImageClassification::forward(const TensorDict& batch) {
 }
 
 void ResNetForImageClassification::initialize(const std::vector<std::string>* names) {
-  initialize_parameters(*this, names, [&](const std::string& name, at::Tensor weight) {
+  initialize_parameters(*this, names, [&](const std::string& name, const at::Tensor& weight) {
     if (starts_with(name, "classifier.")) {
       const double bound = 1 / std::sqrt(static_cast<double>(config_.hidden_sizes.back()));
       weight.uniform_(-bound, bound);

@@ -142,7 +142,7 @@ ModelOutput ViTForImageClassification::forward(const TensorDict& batch) {
 }
 
 void ViTForImageClassification::initialize(const std::vector<std::string>* names) {
-  initialize_parameters(*this, names, [&](const std::string& name, at::Tensor weight) {
+  initialize_parameters(*this, names, [&](const std::string& name, const at::Tensor& weight) {
     if (weight.dim() > 1) {
       weight.normal_(0, config_.initializer_range);
     } else {

@@ -246,7 +246,7 @@ struct LinearCrossEntropy : torch::autograd::Function<LinearCrossEntropy> {
                               data["mean"].toBool()};
     const Requested requested{context->needs_input_grad(0), context->needs_input_grad(1),
                               bias.defined() && context->needs_input_grad(2)};
-    const auto results = [](LossGradients gradients) -> variable_list {
+    const auto results = [](const LossGradients& gradients) -> variable_list {
       return {gradients.hidden, gradients.weight, gradients.bias, {}, {}, {}, {}, {}, {}};
     };
     if (needs_second_derivative())
@@ -267,7 +267,7 @@ struct LinearCrossEntropy : torch::autograd::Function<LinearCrossEntropy> {
     const Tensor factor = at::where(divisor.eq(0), at::zeros_like(divisor), grads[0] / divisor);
     for (Tensor* const each : {&gradients.hidden, &gradients.weight, &gradients.bias})
       if (each->defined()) each->mul_(factor);
-    return results(std::move(gradients));
+    return results(gradients);
   }
 
  private:

@@ -44,7 +44,7 @@ void LoaderPass::start() {
   if (!impl_->position) return;
   ForeignLoaderPosition& position = *impl_->position;
   position.pass = this;
-  at::Generator generator = at::detail::getDefaultCPUGenerator();
+  const at::Generator& generator = at::detail::getDefaultCPUGenerator();
   const bool resumes = std::exchange(position.resumes, false);
   if (resumes && position.resumed.generator.defined()) {
     impl_->generator_after_start = generator.get_state();

@@ -61,7 +61,7 @@ std::size_t skip_white(std::string_view text, std::size_t at) noexcept {
 
 }  // namespace
 
-AddedTokens::AddedTokens(std::vector<AddedToken> tokens, const Normalizer& normalizer)
+AddedTokens::AddedTokens(const std::vector<AddedToken>& tokens, const Normalizer& normalizer)
     : AddedTokens(tokens, match_texts_of(tokens, normalizer)) {}
 
 AddedTokens::AddedTokens(std::vector<AddedToken> tokens, std::vector<std::string> match_texts)

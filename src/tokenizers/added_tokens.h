@@ -34,7 +34,7 @@ struct AddedMatch {
 
 class AddedTokens {
  public:
-  AddedTokens(std::vector<AddedToken> tokens, const Normalizer& normalizer);
+  AddedTokens(const std::vector<AddedToken>& tokens, const Normalizer& normalizer);
   // match_texts[i] is the text that tokens[i] matches: its content, which is normalized if the
   // token is marked `normalized`.
   AddedTokens(std::vector<AddedToken> tokens, std::vector<std::string> match_texts);

@@ -49,6 +49,7 @@ def main():
         ended = subprocess.run([given.build / "bin" / program, "--no-intro"], capture_output=True, text=True)
         print(f"{program}: exit code {ended.returncode}: {(ended.stdout.strip() or ended.stderr.strip() or 'no output').splitlines()[-1]}", flush=True)
         if ended.returncode not in (0, SKIPPED):
+            print(ended.stdout[-5000:])
             sys.exit(f"{program} failed, expected tests that pass")
     all_counts = {name: {} for name in parsers}
     for data_file in given.build.rglob("*.gcda"):

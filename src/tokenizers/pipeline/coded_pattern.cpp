@@ -53,10 +53,10 @@ std::string CodedPattern::class_of(std::size_t set, const Codes& codes) const {
   for (char32_t c = 0; c < 0x80; ++c) has[c] = sets_[set].contains(c);
   for (const auto& [inside, code] : codes) has[code] = inside[set];
   std::string out;
-  for (int first = 0; first < 256; ++first) {
-    if (!has[static_cast<std::size_t>(first)]) continue;
-    int last = first;
-    while (last < 255 && has[static_cast<std::size_t>(last + 1)]) ++last;
+  for (std::size_t first = 0; first < has.size(); ++first) {
+    if (!has[first]) continue;
+    std::size_t last = first;
+    while (last + 1 < has.size() && has[last + 1]) ++last;
     out += escaped_byte(static_cast<unsigned char>(first));
     if (last > first) out += "-" + escaped_byte(static_cast<unsigned char>(last));
     first = last;

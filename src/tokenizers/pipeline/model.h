@@ -87,7 +87,7 @@ std::unique_ptr<WordModel> make_bpe(TokenTable vocabulary, const BpeOptions& opt
 // The tokens' scores are logarithms of probabilities. `unk_id` is -1 if there is no unknown token.
 // In that case split() throws DataError "tokenizers.unknown-character" for a character that no
 // token covers.
-std::unique_ptr<WordModel> make_unigram(std::vector<std::pair<std::string, double>> tokens,
+std::unique_ptr<WordModel> make_unigram(const std::vector<std::pair<std::string, double>>& tokens,
                                         std::int32_t unk_id, bool byte_fallback);
 
 // The tokens of WordPiece must be in the order of their ids, without gaps.

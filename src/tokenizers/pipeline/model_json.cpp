@@ -144,7 +144,7 @@ std::unique_ptr<WordModel> read_unigram(const Fields& fields) {
   std::int64_t unk_id = -1;
   if (fields.find("unk_id"))
     unk_id = fields.integer("unk_id", 0, static_cast<std::int64_t>(tokens.size()) - 1);
-  return make_unigram(std::move(tokens), static_cast<std::int32_t>(unk_id),
+  return make_unigram(tokens, static_cast<std::int32_t>(unk_id),
                       optional_flag(fields, "byte_fallback"));
 }
 

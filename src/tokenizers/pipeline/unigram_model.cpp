@@ -140,7 +140,7 @@ class Unigram : public WordModel {
 
 }  // namespace
 
-std::unique_ptr<WordModel> make_unigram(std::vector<std::pair<std::string, double>> tokens,
+std::unique_ptr<WordModel> make_unigram(const std::vector<std::pair<std::string, double>>& tokens,
                                         std::int32_t unk_id, bool byte_fallback) {
   return std::make_unique<Unigram>(tokens, unk_id, byte_fallback);
 }
