@@ -291,7 +291,7 @@ TEST_CASE("mesh: a rank with a wrong secret is connected to no other") {
 }
 
 TEST_CASE("mesh: a missing rank is named") {
-  const auto results = connect_ranks(3, 1s, [](MeshOptions& options) { return options.rank != 2; });
+  const auto results = connect_ranks(3, 3s, [](MeshOptions& options) { return options.rank != 2; });
   CHECK(results[0].code == "process.rank-missing");
   CHECK(results[0].text.find("no connection with rank 2") != std::string::npos);
 }
