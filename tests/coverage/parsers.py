@@ -8,7 +8,6 @@ missing, because a short file may handle an error that occurs only when memory r
 lines that did not run. A parser that is not built because its libraries are missing does not count.
 """
 import argparse
-import concurrent.futures
 import gzip
 import json
 import os
@@ -18,8 +17,6 @@ import sys
 
 SOURCE = pathlib.Path(__file__).resolve().parents[2]
 MAY_BE_MISSING = 5  # lines per parser
-SKIPPED = 77  # the exit code of a program that skipped a test
-PROGRAMS = ("unit_core_tests", "unit_tests", "oracle_tests")
 
 
 def counts_of(data_file):
@@ -32,27 +29,6 @@ def counts_of(data_file):
             for line in file["lines"]:
                 counts[line["line_number"]] = counts.get(line["line_number"], 0) + line["count"]
             yield file["file"], counts
-
-
-def properties_of(test):
-    return {each["name"]: each["value"] for each in test.get("properties", ())}
-
-
-def tests_of(build):
-    """Returns the short tests of CTest that run one of the programs. Each file's tests run in a process of their own, because some of them fork.
-    A test whose program is not built has no command."""
-    listed = subprocess.run(["ctest", "--test-dir", build, "-LE", "long", "--show-only=json-v1"], capture_output=True, check=True)
-    return [test for test in json.loads(listed.stdout)["tests"] if pathlib.Path(test.get("command", [""])[0]).name in PROGRAMS]
-
-
-def failed_test(test):
-    """Runs a test. Returns its name if it fails, after printing its output."""
-    environment = dict(each.split("=", 1) for each in properties_of(test).get("ENVIRONMENT", ()))
-    ended = subprocess.run(test["command"], env=os.environ | environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace")
-    if ended.returncode in (0, SKIPPED):
-        return None
-    print(ended.stdout[-5000:], flush=True)
-    return test["name"]
 
 
 def main():
@@ -68,10 +44,10 @@ def main():
             sys.exit(f"tests/coverage/parsers.txt: got {name}, which does not exist, expected a file of src")
     for old in given.build.rglob("*.gcda"):
         old.unlink()
-    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-        failed = [name for name in pool.map(failed_test, tests_of(given.build)) if name]
-    if failed:
-        sys.exit(f"{', '.join(failed)} failed, expected tests that pass")
+    # Each file's tests run in a process of their own, because some of them fork.
+    tests = ["ctest", "--test-dir", given.build, "-L", "unit|oracle", "-LE", "long", "-j", str(os.cpu_count()), "--output-on-failure"]
+    if subprocess.run(tests).returncode != 0:
+        sys.exit("unit or oracle tests failed, expected tests that pass")
     all_counts = {name: {} for name in parsers}
     for data_file in given.build.rglob("*.gcda"):
         for path, counts in counts_of(data_file):
