@@ -41,7 +41,7 @@ fetch_wheels() {
   mkdir -p "$(dirname "$dir")"
   say "fetching $(sed -n 's/^\([a-z][^ ]*\).*/\1/p' "$lock" | paste -sd' ') into $dir"
   machine=$(uname -m)
-  for glibc in 2_31 2_28 2_27 2_26 2_25 2_24 2_17; do platforms+=(--platform "manylinux_${glibc}_$machine"); done
+  for glibc in 2_31 2_28 2_27 2_26 2_25 2_24 2_18 2_17; do platforms+=(--platform "manylinux_${glibc}_$machine"); done
   python3 -m pip install --quiet --disable-pip-version-check --root-user-action=ignore --no-deps --no-compile --no-cache-dir \
     --only-binary=:all: --python-version "$(wheel_python "$lock")" --implementation cp "${platforms[@]}" \
     --platform "manylinux2014_$machine" --platform any "${hashes[@]}" --target "$partial" -r "$lock" >&2 ||

@@ -110,9 +110,9 @@ expect_requests "$(echo "$(packages_of build test) libtorch-2.11.0" | sorted)" "
 grep -q 'HASTEN_TESTS=ON' calls || fail "./dev test configures without the tests"
 grep -q 'ctest .*-LE long -R unit/base' calls || fail "./dev test does not pass -R on to ctest"
 
-fresh fuzz page tpu minilm arrow safetensors launchers portability unit
+fresh fuzz page tpu minilm arrow safetensors javascript launchers portability unit
 dev test || fail "test failed"
-expect_requests "$(echo "$(packages_of build test fuzz page tpu launchers portability) libtorch-2.11.0 minilm-0.1.0 pyarrow-26.0.1 safetensors-0.8.0 tpu-engine-0.2.0" | sorted)" "./dev test"
+expect_requests "$(echo "$(packages_of build test fuzz page tpu launchers portability) libtorch-2.11.0 minilm-0.1.0 oxlint-1.89.0 pyarrow-26.0.1 safetensors-0.8.0 tpu-engine-0.2.0" | sorted)" "./dev test"
 
 # The tests keep Python's bytecode in the build tree, also on machines that turn bytecode off.
 fresh unit

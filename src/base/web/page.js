@@ -21,9 +21,9 @@ function element(name, attributes = {}, ...children) {
   for (const child of children) node.append(child);
   return node;
 }
-function section(heading, text, ...children) {
-  page.append(element("h2", {}, heading));
-  if (text) page.append(element("p", {}, text));
+function section(text, below, ...children) {
+  page.append(element("h2", {}, text));
+  if (below) page.append(element("p", {}, below));
   page.append(...children);
 }
 function table(header, rows) {

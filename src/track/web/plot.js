@@ -37,13 +37,14 @@ function ticks(low, high) {
 
 const number = value => value === 0 ? "0" : Math.abs(value) >= 1e5 || Math.abs(value) < 1e-3 ? value.toExponential(1) : String(+value.toPrecision(4));
 
+const minBy = (all, by) => all.reduce((best, each) => Math.min(best, by(each)), Infinity);
+const maxBy = (all, by) => all.reduce((best, each) => Math.max(best, by(each)), -Infinity);
+
 function chart(name) {
   const width = 1000, height = 320, left = 80, bottom = 30, top = 12;
   const curves = report.runs.map((run, i) => [run.curves[name] || [], i]).map(([logged, i]) => [i, segmentsOf(smoothed(logged)), segmentsOf(logged)]).filter(([i, lines]) => visibleRuns.has(i) && lines.length);
   const points = curves.flatMap(([, lines, logged]) => smoothing > 0 ? [...lines.flat(), ...logged.flat()] : lines.flat());
   if (!points.length) return element("p", {}, "No values to show.");
-  const minBy = (all, by) => all.reduce((best, each) => Math.min(best, by(each)), Infinity);
-  const maxBy = (all, by) => all.reduce((best, each) => Math.max(best, by(each)), -Infinity);
   let first = minBy(points, p => p[0]), last = maxBy(points, p => p[0]), low = minBy(points, p => p[1]), high = maxBy(points, p => p[1]);
   if (first === last) { first -= 1; last += 1; }
   if (low === high) { const gap = logarithmic ? low / 2 : Math.abs(low) / 2 || 1; low -= gap; high += gap; }
