@@ -1,3 +1,4 @@
+// File: cli/core_commands.h
 // The commands that `hasten` runs itself, without hasten-torch, each in a separate file.
 #pragma once
 

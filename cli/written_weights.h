@@ -1,3 +1,4 @@
+// File: cli/written_weights.h
 // Reports what a command has written.
 #pragma once
 

@@ -1,4 +1,5 @@
 // File: base/descriptor.h (internal)
+// Owns a file descriptor. Thread rule: one thread at a time.
 #pragma once
 
 #include <unistd.h>

@@ -1,4 +1,5 @@
 // File: base/hexadecimal.h (internal)
+// Writes bytes as hexadecimal digits. Thread rule: any thread.
 #pragma once
 
 #include <span>

@@ -1,4 +1,6 @@
 // File: checkpoint/damaged_checkpoint.h (internal)
+// Distinguishes damaged checkpoints from errors of the system, and renames damaged files and
+// checkpoints. Thread rule: any thread; one process at a time renames in a folder.
 #pragma once
 
 #include <filesystem>

@@ -1,3 +1,4 @@
+// File: data/batch_error.h (internal)
 // Names the rows of a batch in messages, and adds the name of the batch to errors that occur while
 // it is made.
 #pragma once

@@ -1,3 +1,4 @@
+// File: data/batch_producer.h (internal)
 // Makes batches by number, on demand or ahead of use on threads, and returns them in order.
 #pragma once
 

@@ -1,3 +1,4 @@
+// File: data/dispatch.h (internal)
 // Rank 0 reads for all processes and sends each of them its part of every step. A message holds a
 // batch, the end, or the exception thrown instead of a batch, which every process then throws.
 //

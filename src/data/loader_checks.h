@@ -1,3 +1,4 @@
+// File: data/loader_checks.h (internal)
 // Checks of a loader before it reads. They throw ConfigError "data.option" or "data.sharding",
 // UsageError "data.loaders-differ", and DataError "data.state".
 #pragma once

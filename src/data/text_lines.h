@@ -1,3 +1,4 @@
+// File: data/text_lines.h (internal)
 // Reads and checks a text file, and splits it into lines and fields.
 #pragma once
 

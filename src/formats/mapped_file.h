@@ -1,3 +1,4 @@
+// File: formats/mapped_file.h (internal)
 // A regular file mapped into memory as a whole, copy-on-write: changes stay in this process.
 #pragma once
 

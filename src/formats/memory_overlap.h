@@ -1,3 +1,4 @@
+// File: formats/memory_overlap.h (internal)
 // Tensors in one file must not share memory, because the file would contain it twice.
 #pragma once
 

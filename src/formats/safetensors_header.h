@@ -1,3 +1,4 @@
+// File: formats/safetensors_header.h (internal)
 // Parses and checks, or composes, the header of a safetensors file. Works on bytes alone, so that
 // tests and the fuzzer need no files.
 #pragma once

@@ -1,3 +1,4 @@
+// File: launch/thread_waiting.h (internal)
 // Limits how long LibTorch's threads spin while they wait for each other, before they sleep.
 //
 // libgomp, the OpenMP library in LibTorch's wheel, spins 300,000 times by default, which takes

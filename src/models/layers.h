@@ -1,3 +1,4 @@
+// File: models/layers.h (internal)
 // The layers of the models in this folder. They only hold parameters, which are uninitialized until
 // they are loaded or initialize() is called. So no random numbers are drawn for weights that a file
 // overwrites.

@@ -1,3 +1,4 @@
+// File: models/losses.h (internal)
 // The losses of the heads. Labels are checked first, because LibTorch's errors do not name the
 // position of a wrong label.
 #pragma once

@@ -1,3 +1,4 @@
+// File: ops/adamw_step.h (internal)
 // AdamW's step (hasten/optim/adamw.h) as operators: `hasten::adamw` for dense gradients of many
 // tensors at once, and `hasten::adamw_rows` for a table if the gradient has only some of its rows.
 #pragma once

@@ -1,3 +1,4 @@
+// File: ops/codebook.h (internal)
 // The maps of dynamic tree quantization (Dettmers et al. 2021, section 2.1). The steps between the
 // numbers shrink with every power of ten, so that small numbers keep a few bits. The maps are the
 // same as in bitsandbytes' create_dynamic_map. Thread rule: constants.

@@ -1,3 +1,4 @@
+// File: ops/cpu.h (internal)
 // Helpers for the operators: which kernels can process a tensor, typed access to contiguous rows on
 // the CPU, and splitting rows among LibTorch's threads.
 #pragma once

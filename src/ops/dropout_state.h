@@ -1,3 +1,4 @@
+// File: ops/dropout_state.h (internal)
 // The state that a call with dropout saves for its backward pass: the seed and the probability
 // instead of a mask.
 #pragma once

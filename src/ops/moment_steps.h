@@ -1,3 +1,4 @@
+// File: ops/moment_steps.h (internal)
 // AdamW's and Lion's steps with moments of 8 bits or in float, as operators:
 // `hasten::adamw_moments` and `hasten::lion_moments` for dense gradients, many tensors at once, and
 // `..._rows` for a table whose gradient has only some of its rows. The results have the same bits

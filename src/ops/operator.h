@@ -1,3 +1,4 @@
+// File: ops/operator.h (internal)
 // Registers CPU kernels as operators of LibTorch's dispatcher, `hasten::name`, so that profilers
 // count them and a dry run can leave them out.
 //

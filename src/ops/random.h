@@ -1,3 +1,4 @@
+// File: ops/random.h (internal)
 // Draws a seed for a call with dropout from LibTorch's default CPU generator.
 #pragma once
 

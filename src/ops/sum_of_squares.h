@@ -1,3 +1,4 @@
+// File: ops/sum_of_squares.h (internal)
 // The squared 2-norm of many tensors, as the operator `hasten::sum_of_squares`. It is summed in
 // double in chunks of fixed size, so that it does not depend on the number of threads.
 #pragma once

@@ -1,3 +1,4 @@
+// File: optim/coalesced.h (internal)
 // Sorts and merges the rows of a sparse gradient. Autograd forgets that a stored gradient is
 // coalesced, and LibTorch's coalesce() would sort and copy it again. A check takes much less time.
 #pragma once

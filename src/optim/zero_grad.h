@@ -1,4 +1,5 @@
 // File: optim/zero_grad.h (internal)
+// Clears gradients that a reducer may have put into its buckets. Thread rule: as the optimizer's.
 #pragma once
 
 #include <torch/optim/optimizer.h>

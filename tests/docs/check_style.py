@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Checks the rules of docs/STYLE.md for comments in C++ files that a program can check: a line has at most 100 columns, and no comment begins with
-"Of", "Where", "Whose" or "What".
+"""Checks the rules of docs/STYLE.md for comments in C++ files that a program can check: a line has at most 100 columns, no comment begins with
+"Of", "Where", "Whose" or "What", and each header of the library and the commands begins with its path and its purpose.
 
     python3 tests/docs/check_style.py
 
@@ -32,6 +32,18 @@ def problems_in(lines):
         in_comment = is_comment
 
 
+def problems_of_header(path, lines):
+    """Yields what is wrong with the first lines of a header. `path` is relative to the project."""
+    folder, _, rest = path.partition("/")
+    if folder not in ("cli", "include", "src"):
+        return
+    name = path if folder == "cli" else rest
+    if lines[0] not in (f"// File: {name}", f"// File: {name} (internal)"):
+        yield 1, f"got {lines[0]!r}, expected '// File: {name}'"
+    elif not lines[1].startswith("// "):
+        yield 2, "expected a comment that says what the header is for"
+
+
 def files():
     for folder in FOLDERS:
         for path in sorted((ROOT / folder).rglob("*")):
@@ -44,6 +56,9 @@ def check_rules():
     assert list(problems_in(["int x;", "// What is x."]))
     assert list(problems_in(["// " + "a" * 99]))
     assert not list(problems_in(["// Returns x."]))
+    assert list(problems_of_header("src/base/a.h", ["#pragma once", ""]))
+    assert list(problems_of_header("src/base/a.h", ["// File: base/a.h (internal)", "#pragma once"]))
+    assert not list(problems_of_header("src/base/a.h", ["// File: base/a.h (internal)", "// Returns x."]))
 
 
 def main():
@@ -52,7 +67,11 @@ def main():
     for path in files():
         read += 1
         name = path.relative_to(ROOT).as_posix()
-        problems += [f"{name}:{number}: {problem}" for number, problem in problems_in(path.read_text(encoding="utf-8").split("\n"))]
+        lines = path.read_text(encoding="utf-8").split("\n")
+        found = list(problems_in(lines))
+        if path.suffix == ".h" and "gloo_types" not in path.parts:  # the declarations of Gloo
+            found += problems_of_header(name, lines)
+        problems += [f"{name}:{number}: {problem}" for number, problem in found]
     if problems or read < 500:
         sys.exit("\n".join(problems) + f"\n{len(problems)} problems in {read} files")
     print(f"{read} files keep the rules")

@@ -1,7 +1,7 @@
 // File: hasten/optim/optimizers.h
-// The optimizers beside AdamW (hasten/optim/adamw.h): Adafactor, Adamax, AdamW and Lion with 8-bit
-// moments, AdEMAMix, LAMB, Lion, Muon alone and with AdamW, NAdam, RAdam, the schedule-free AdamW
-// and SGD, and StableAdamW.
+// The optimizers other than AdamW (hasten/optim/adamw.h): Adafactor, Adamax, AdamW and Lion with
+// 8-bit moments, AdEMAMix, LAMB, Lion, Muon alone and with AdamW, NAdam, RAdam, the schedule-free
+// AdamW and SGD, and StableAdamW.
 //
 //   hasten::Lion lion(model->parameters(), hasten::LionOptions(1e-4).weight_decay(0.1));
 //   loss.backward();

@@ -12,7 +12,7 @@
 // gets a new file in it. After a resume, what an earlier process has logged since the checkpoint no
 // longer counts: lines move to `abandoned-metrics.jsonl` or `abandoned-metrics.csv`, and an event
 // tells TensorBoard to drop later steps. The constructors create the folder and throw IoError
-// "io.*".
+// "io.*". Thread rule: one thread at a time for each tracker.
 #pragma once
 
 #include <memory>

@@ -1,3 +1,4 @@
+// File: ops/kernels/block_moments.h (internal)
 // The steps of optimizers whose moments may have 8 bits. block_moments.cpp is compiled without
 // fused multiplications and additions.
 #pragma once

@@ -1,3 +1,4 @@
+// File: ops/kernels/cross_entropy.h (internal)
 // The cross entropy of rows of logits, and its gradient in their place.
 #pragma once
 

@@ -1,3 +1,4 @@
+// File: ops/kernels/gelu.h (internal)
 // Bias and GELU in one pass, and their backward pass, which also sums the gradient of the bias.
 #pragma once
 

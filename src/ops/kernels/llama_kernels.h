@@ -1,3 +1,4 @@
+// File: ops/kernels/llama_kernels.h (internal)
 // The operations of Llama's layers between matrix products: the root-mean-square norm, the gate,
 // and rotary positions.
 #pragma once

@@ -1,3 +1,4 @@
+// File: ops/kernels/math.h (internal)
 // Elementary functions in a form that the compiler vectorizes: no branches, no library calls. The
 // coefficients are our own least-squares fits at Chebyshev nodes. The stated errors are the largest
 // ones on a dense grid, compared with 40-digit values.

@@ -1,3 +1,4 @@
+// File: ops/kernels/norm.h (internal)
 // Bias, dropout, residual and layer normalization in one pass over the rows, and the backward pass
 // of all four.
 #pragma once

@@ -1,3 +1,4 @@
+// File: ops/kernels/philox.h (internal)
 // Philox 4x32-10 for a row of dropout decisions: 8 decisions of 16 bits per counter, and 16
 // counters per batch. The counter of a column does not depend on the instruction set, so a seed
 // drops the same elements on every CPU.

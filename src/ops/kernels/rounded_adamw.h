@@ -1,3 +1,4 @@
+// File: ops/kernels/rounded_adamw.h (internal)
 // The kernels of AdamW with numbers in bfloat16 (rounded_adamw.cpp). They are compiled without
 // fused multiplications and additions: a fused operation rounds once and two separate ones round
 // twice, so a CPU without fused operations would compute different bits.

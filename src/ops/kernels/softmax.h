@@ -1,3 +1,4 @@
+// File: ops/kernels/softmax.h (internal)
 // Softmax and dropout of a block of attention scores, in place, and the backward pass, which
 // recomputes both from the scores.
 #pragma once
