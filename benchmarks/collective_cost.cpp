@@ -47,7 +47,7 @@ int main(int argc, char** argv) {
   std::map<std::string, std::string> o = {{"--bytes", "1048576"}, {"--calls", "500"}};
   for (int i = 1; i + 1 < argc; i += 2) o[argv[i]] = argv[i + 1];
   at::set_num_threads(1);
-  const Worker worker = worker_of(config::whole_environment());
+  const Worker worker = this_worker();
   Kind kinds[] = {{"plain", Group::form(worker, {.watchdog = false}), {}},
                   {"watched", Group::form(worker), {}},
                   {"checked", Group::form(worker, {.debug = true}), {}}};

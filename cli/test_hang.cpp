@@ -10,7 +10,7 @@
 namespace hasten::cli {
 
 int test_hang(int, char**) {
-  const Worker worker = worker_of(config::whole_environment());
+  const Worker worker = this_worker();
   const Group group = Group::form(worker, {.timeout = kHangTimeout});
   group.barrier();
   print_probe_line(worker);

@@ -271,7 +271,7 @@ struct MachineCheck {
   std::string (*run)(double limit);
 };
 
-constexpr MachineCheck checks[] = {
+constexpr MachineCheck kChecks[] = {
     {"restart", restart},         {"first failure", first_failure},    {"no orphans", no_orphans},
     {"wrong token", wrong_token}, {"rendezvous", loopback_rendezvous}, {"watchdog", watchdog},
 };
@@ -279,7 +279,7 @@ constexpr MachineCheck checks[] = {
 }  // namespace
 
 void check_machine(double limit, TestReport& report) {
-  for (const MachineCheck& check : checks) {
+  for (const MachineCheck& check : kChecks) {
     TestResult result{.check = check.name, .result = "ok"};
     const auto began = Clock::now();
     try {

@@ -54,7 +54,7 @@ void print_probe_line(const Worker& worker, pid_t child) {
 }
 
 int run_probe(const std::string& name) {
-  const Worker worker = worker_of(config::whole_environment());
+  const Worker worker = this_worker();
   if (name == "killed-once") return killed_once(worker);
   if (name == "fails") return fails(worker);
   if (name == "waits") run_forever(worker);

@@ -53,7 +53,7 @@ class RankRunner {
  public:
   explicit RankRunner(milliseconds limit)
       : store_(store_of_job(limit)),
-        rank_{.worker = worker_of(config::whole_environment()), .limit = limit, .store = store_} {
+        rank_{.worker = this_worker(), .limit = limit, .store = store_} {
     const bool cpu =
         config::environment_flag(config::whole_environment(), "ACCELERATE_USE_CPU").value_or(false);
     rank_.process = ProcessState::of(rank_.worker, cpu);

@@ -157,7 +157,7 @@ CheckOutcome evaluate_devices(RankContext&, const std::vector<Json>& facts) {
 Json repeated_process_state(RankContext& rank) {
   const bool cpu = rank.process.device.is_cpu();
   const ProcessState first = ProcessState::of(rank.worker, cpu);
-  const ProcessState again = ProcessState::of(worker_of(config::whole_environment()), cpu);
+  const ProcessState again = ProcessState::of(this_worker(), cpu);
   expect_equal("the rank of a second process state", again.process_index, first.process_index);
   expect_equal("the size of a second process state", again.num_processes, first.num_processes);
   expect_equal("the local rank of a second process state", again.local_process_index,

@@ -67,7 +67,7 @@ std::vector<at::Tensor> observed_tensors(const TensorDict& batch) {
 }  // namespace
 
 Accelerator::Accelerator(AcceleratorOptions options) {
-  const bool is_main = worker_of(config::whole_environment()).rank == 0;
+  const bool is_main = this_worker().rank == 0;
   // Throws before the processes form their group.
   trackers_ = std::make_shared<TrackerSet>(options.log_with, options.logging_dir, is_main);
   check_project(options.project_config);
@@ -385,7 +385,7 @@ void Accelerator::print(const std::string& line) const {
 }
 
 void set_seed(std::int64_t seed, bool device_specific) {
-  if (device_specific) seed += worker_of(config::whole_environment()).rank;
+  if (device_specific) seed += this_worker().rank;
   torch::manual_seed(static_cast<std::uint64_t>(seed));
 }
 

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/json_line.h"
+#include "base/seconds.h"
 #include "base/start_thread.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
@@ -23,10 +24,6 @@ constexpr auto kKeepAlive = 1s;
 // In milliseconds. A RunningClock must be read regularly, and poll() sleeps while the server is
 // silent.
 constexpr int kMaxWaitMs = 1000;
-
-double seconds_of(rendezvous::Clock::duration time) {
-  return std::chrono::duration<double>(time).count();
-}
 
 }  // namespace
 

@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "base/running_clock.h"
+#include "base/seconds.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
 #include "rendezvous/backoff.h"
@@ -20,8 +21,6 @@ constexpr auto kConnectTimeout = std::chrono::seconds(5);
 constexpr int kClockInterval = 1000;  // Milliseconds between two readings of a RunningClock.
 constexpr auto kMinRetryPause = std::chrono::milliseconds(5);
 constexpr auto kMaxRetryPause = std::chrono::milliseconds(500);
-
-double seconds_of(Clock::duration time) { return std::chrono::duration<double>(time).count(); }
 
 // Returns the connected socket, or why there is none.
 ConnectResult connect_socket(const Endpoint& store, RunningClock& clock,

@@ -88,7 +88,7 @@ bool should_resume_automatically(const TrainingArguments& args) {
   // A run cannot continue from weights alone, and it may replace them.
   if (args.save_only_model && args.overwrite_output_dir) return false;
   const fs::path output_dir = args.output_dir;
-  const Worker worker = worker_of(config::whole_environment());
+  const Worker worker = this_worker();
   const JobMarker marker = read_marker(output_dir);
   const bool continues = is_from_earlier_attempt(worker, marker) || is_told_to_resume();
   return continues && has_saved(output_dir, marker);
@@ -97,17 +97,17 @@ bool should_resume_automatically(const TrainingArguments& args) {
 void unmark_job(const fs::path& output_dir) {
   std::error_code error;
   if (fs::exists(output_dir / kJobFile, error)) write_file_atomically(output_dir / kJobFile, "");
-  const bool is_first = worker_of(config::whole_environment()).attempt == 0;
+  const bool is_first = this_worker().attempt == 0;
   if (is_first && !is_told_to_resume()) fs::remove(output_dir / kTrackersFile, error);
 }
 
 bool is_from_restarted_job(const fs::path& checkpoint) {
-  const Worker worker = worker_of(config::whole_environment());
+  const Worker worker = this_worker();
   return is_from_earlier_attempt(worker, read_marker(checkpoint)) && has_training_state(checkpoint);
 }
 
 void mark_job(const fs::path& folder) {
-  const std::string job = name_of_job(worker_of(config::whole_environment()));
+  const std::string job = name_of_job(this_worker());
   if (job.empty()) return;
   std::vector<std::string> lines = {job};
   for (const fs::path& each : damaged_checkpoints(folder))
@@ -117,7 +117,7 @@ void mark_job(const fs::path& folder) {
 
 void keep_begin_of_trackers(const fs::path& output_dir,
                             const std::map<std::string, double>& positions) {
-  const std::string job = name_of_job(worker_of(config::whole_environment()));
+  const std::string job = name_of_job(this_worker());
   if (job.empty() || positions.empty()) return;
   BegunRuns::add(output_dir);
   JobJson json = {{"job", job}, {"positions", JobJson::object()}};
@@ -135,7 +135,7 @@ void keep_begin_of_trackers(const fs::path& output_dir,
 }
 
 std::map<std::string, double> begin_of_trackers(const fs::path& output_dir) {
-  const Worker worker = worker_of(config::whole_environment());
+  const Worker worker = this_worker();
   std::error_code error;
   const bool exists = fs::exists(output_dir / kTrackersFile, error);
   if (!exists || BegunRuns::contains(output_dir)) return {};

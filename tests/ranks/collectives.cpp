@@ -82,7 +82,7 @@ void check_padding(const Group& group) {
 int main(int argc, char** argv) {
   try {
     const auto began = std::chrono::steady_clock::now();
-    const Worker worker = worker_of(config::whole_environment());
+    const Worker worker = this_worker();
     const ProcessState process = ProcessState::of(worker, /*cpu=*/true);
     const bool by_messages = std::getenv("COLLECTIVES_BY_MESSAGES") != nullptr;
     const Group group = Group::form(worker, {.shared_memory = !by_messages});

@@ -248,7 +248,7 @@ void run(const std::string& folder, std::int64_t rank) {
 int main(int argc, char** argv) {
   try {
     if (argc != 2) throw std::logic_error("usage: evaluation OUTPUT-FOLDER");
-    run(argv[1], worker_of(config::whole_environment()).rank);
+    run(argv[1], this_worker().rank);
     return 0;
   } catch (const std::exception& error) {
     std::fprintf(stderr, "error: %s\n", error.what());

@@ -16,7 +16,7 @@ int main(int argc, char** argv) {
       for (const std::string& host : expand_slurm_hosts(argv[2])) std::printf("%s\n", host.c_str());
       return 0;
     }
-    const Worker worker = worker_of(config::whole_environment());
+    const Worker worker = this_worker();
     const nlohmann::json line = {{"started_by", name_of(worker.started_by)},
                                  {"rank", worker.rank},
                                  {"world_size", worker.world_size},

@@ -136,7 +136,7 @@ void run(const Options& options, const TrainingArguments& args, std::int64_t ran
 
 int main(int argc, char** argv) {
   try {
-    const std::int64_t rank = worker_of(config::whole_environment()).rank;
+    const std::int64_t rank = this_worker().rank;
     Options options;
     nlohmann::json arguments = {{"output_dir", argv[1]},
                                 {"use_cpu", true},

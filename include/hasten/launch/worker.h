@@ -3,7 +3,7 @@
 // started it: hasten launch, torchrun, Open MPI, MPICH, Intel MPI, MVAPICH, Slurm's srun,
 // Kubernetes, or none.
 //
-//   const Worker worker = worker_of(config::whole_environment());
+//   const Worker worker = this_worker();
 //   std::printf("rank %ld of %ld\n", worker.rank, worker.world_size);
 //
 // The first launcher in this order with variables that give a world size determines all values:
@@ -59,6 +59,8 @@ struct Worker {
   bool store_is_served = false;
 };
 
+// Returns the place of this process, from its own variables.
+HASTEN_API Worker this_worker();
 HASTEN_API Worker worker_of(const config::Environment& environment);
 
 // Expands a Slurm list of hosts: "gpu[01-03,7],login" gives gpu01 gpu02 gpu03 gpu7 login. Throws

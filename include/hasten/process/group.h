@@ -2,7 +2,7 @@
 // The processes that train together, and their collectives. A program that was not launched is a
 // group of one process, in which the same calls work without communication.
 //
-//   const Worker worker = worker_of(config::whole_environment());
+//   const Worker worker = this_worker();
 //   const auto process = ProcessState::of(worker);
 //   const Group group = Group::form(worker);
 //   at::Tensor all = group.gather(local);  // [world * rows, ...]

@@ -3,6 +3,7 @@
 #include <cstdlib>
 #include <string_view>
 
+#include "base/environment_variable.h"
 #include "device/cuda/nvml.h"
 #include "device/cuda/simulated_gpu.h"
 #include "device/loadable_module.h"
@@ -23,8 +24,7 @@ const RowKernelModule* replacement = nullptr;
 enum class Choice { off, if_present, required };
 
 Choice kernel_choice() {
-  const char* const value = std::getenv("HASTEN_CUDA_KERNELS");
-  const std::string_view text = value == nullptr ? "" : value;
+  const std::string text = environment_variable("HASTEN_CUDA_KERNELS");
   if (text.empty()) return Choice::if_present;
   if (text == "0") return Choice::off;
   if (text == "1") return Choice::required;

@@ -12,6 +12,7 @@
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 #include <utility>
 
+#include "base/environment_variable.h"
 #include "hasten/base/error.h"
 #include "process/backend/gloo_transport.h"
 #include "process/consensus/store_exchange.h"
@@ -171,8 +172,8 @@ class Gloo : public ProcessGroupGloo {
 };
 
 std::string own_address(const std::string& address) {
-  const char* const interface = std::getenv("GLOO_SOCKET_IFNAME");
-  if (interface == nullptr || *interface == '\0') return address;
+  const std::string interface = environment_variable("GLOO_SOCKET_IFNAME");
+  if (interface.empty()) return address;
   const std::string found = rendezvous::address_of_interface(interface);
   if (!found.empty()) return found;
   throw ConfigError("process.interface", {.what = "GLOO_SOCKET_IFNAME",

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "base/json_line.h"
+#include "base/seconds.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
 #include "process/consensus/comparison.h"
@@ -73,7 +74,7 @@ void wait_for_all_ranks(c10d::Store& store, std::int64_t rank, std::int64_t size
   } catch (const std::exception&) {
     const std::string missing = agree_on_missing_ranks(store, size);
     if (missing == kNoMissingRanks) throw;
-    const double limit = std::chrono::duration<double>(timeout).count();
+    const double limit = seconds_of(timeout);
     throw IoError("process.rank-missing",
                   {.what = str("forming a group of ", size, " processes, on rank ", rank),
                    .got = str("nothing from ", missing, " within ", significant(limit, 6), " s"),

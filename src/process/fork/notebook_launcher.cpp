@@ -58,7 +58,7 @@ void check(const NotebookLauncherOptions& options, std::int64_t num_processes) {
                       .expected = "1 to 4096 processes, and 0 or more restarts"});
   }
   if (num_processes == 1) return;
-  if (worker_of(config::whole_environment()).world_size > 1) {
+  if (this_worker().world_size > 1) {
     throw UsageError("process.nested-launch", {.what = "notebook_launcher in a launched process",
                                                .hint = "start the program without a launcher"});
   }

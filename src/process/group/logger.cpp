@@ -2,6 +2,7 @@
 
 #include <cstdlib>
 
+#include "base/environment_variable.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
 #include "hasten/options/detail/names.h"
@@ -10,8 +11,8 @@ namespace hasten {
 namespace {
 
 LogLevel level_of_environment() {
-  const char* value = std::getenv("ACCELERATE_LOG_LEVEL");
-  if (value == nullptr || *value == '\0') return LogLevel::warning;
+  const std::string value = environment_variable("ACCELERATE_LOG_LEVEL");
+  if (value.empty()) return LogLevel::warning;
   const std::optional<LogLevel> level = from_name<LogLevel>(lower(value));
   if (level && *level != LogLevel::passive) return *level;
   throw ConfigError("process.log-level", {.what = "ACCELERATE_LOG_LEVEL",

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/process_state.h"
+#include "base/seconds.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
 
@@ -124,7 +125,7 @@ void StepBarrier::throw_missing(std::int64_t rank, bool ended) const {
                                " has printed; if it has no error, make every "
                                "rank call the same collectives in the same order")});
   }
-  const double limit = std::chrono::duration<double>(limit_).count();
+  const double limit = seconds_of(limit_);
   throw IoError("process.rank-missing",
                 {.what = str(what, " has not reached it within ", significant(limit, 6), " s"),
                  .hint = "make every rank call the same collectives in the same order"});

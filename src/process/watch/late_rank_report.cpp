@@ -5,6 +5,7 @@
 
 #include "base/count_text.h"
 #include "base/json_line.h"
+#include "base/seconds.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
 #include "process/consensus/comparison.h"
@@ -160,7 +161,7 @@ void append_waiting(std::string& text, const std::vector<std::optional<RankRecor
 RankRecord RankRecord::of(const CallLog::Snapshot& snapshot, std::vector<std::string> stack) {
   const auto now = CallLog::Clock::now();
   const auto since = [&](CallLog::Clock::time_point then) {
-    return std::chrono::duration<double>(now - then).count();
+    return seconds_of(now - then);
   };
   RankRecord record{.begun = snapshot.begun, .step = snapshot.step, .stack = std::move(stack)};
   for (const CallLog::Entry& entry : snapshot.entries) {

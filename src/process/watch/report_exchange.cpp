@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/seconds.h"
 #include "hasten/base/text.h"
 #include "process/consensus/arrival.h"
 
@@ -22,8 +23,6 @@ const std::string kAsked = "watchdog/asked", kAnswered = "watchdog/answered",
                   kReported = "watchdog/report";
 
 std::string record_key(std::int64_t rank) { return str("watchdog/record/", rank); }
-
-double seconds(milliseconds time) { return std::chrono::duration<double>(time).count(); }
 
 }  // namespace
 
@@ -67,7 +66,7 @@ LateRankReport ReportExchange::make_report(const Records& records) const {
     if (!state.empty()) process_notes[static_cast<std::int64_t>(rank)] = state;
   }
   return late_rank_report(records, locations, process_notes, options_.rank,
-                          seconds(options_.limit));
+                          seconds_of(options_.limit));
 }
 
 ReportExchange::Records ReportExchange::collect_records(ExchangeClock::time_point deadline,
@@ -105,7 +104,7 @@ LateRankReport report_without_others(const RankRecord& own, const RankOptions& o
   for (std::int64_t rank = 0; rank < options.size; ++rank)
     process_notes[rank] = "neither does the job's store";
   return late_rank_report(records, std::vector<RankLocation>(size), process_notes, options.rank,
-                          seconds(options.limit));
+                          seconds_of(options.limit));
 }
 
 }  // namespace hasten

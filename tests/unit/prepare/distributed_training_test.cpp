@@ -97,7 +97,7 @@ TEST_CASE("distributed: equal weights are not sent, and different ones become th
   Sequential shared = small_model();
   debug_launcher(
       [&] {
-        const Group group = Group::form(worker_of(config::whole_environment()));
+        const Group group = Group::form(this_worker());
         require(equalize_weights(*shared, group) == 0, "the weights of a forked model were sent");
         if (group.rank() == 2) {
           const torch::NoGradGuard no_grad;

@@ -43,7 +43,7 @@ TEST_CASE("group: a rank outside the group cannot send") {
 TEST_CASE("group: a rank with a GPU and one without form a group") {
   notebook_launcher(
       [] {
-        const Worker worker = worker_of(config::whole_environment());
+        const Worker worker = this_worker();
         const at::Device device =
             worker.rank == 0 ? at::Device(at::kCUDA, 0) : at::Device(at::kCPU);
         const Group group =
@@ -60,7 +60,7 @@ TEST_CASE("group: rank 0 serves the keys of all groups of a job without hasten l
         [has_token] {
           unsetenv("HASTEN_STORE");  // as under mpirun
           if (!has_token) unsetenv("HASTEN_JOB_TOKEN");
-          const Worker worker = worker_of(config::whole_environment());
+          const Worker worker = this_worker();
           const GroupOptions options{.timeout = std::chrono::seconds(20)};
           {
             const Group first = Group::form(worker, options);

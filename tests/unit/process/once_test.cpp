@@ -78,7 +78,7 @@ TEST_CASE("once: the text and the exception of the main process reach all proces
 
 TEST_CASE("once: the worker's own error is thrown, even if another rank has ended") {
   debug_launcher([] {
-    const Group group = Group::form(worker_of(config::whole_environment()));
+    const Group group = Group::form(this_worker());
     group.barrier();
     if (group.rank() == 1) _exit(0);
     const auto write = [] { throw IoError("io.write", {.what = "a full disk"}); };

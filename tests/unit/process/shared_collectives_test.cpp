@@ -33,7 +33,7 @@ using namespace std::chrono_literals;
 namespace {
 
 Group form_group(const GroupOptions& options = {}) {
-  return Group::form(worker_of(config::whole_environment()), options);
+  return Group::form(this_worker(), options);
 }
 
 RankOptions rank_in(const Group& group) {
@@ -364,7 +364,7 @@ TEST_CASE(
     fork(2, [] {
       struct Slow {
         ~Slow() {
-          if (worker_of(config::whole_environment()).rank == 1) std::this_thread::sleep_for(50ms);
+          if (this_worker().rank == 1) std::this_thread::sleep_for(50ms);
         }
       } const ends_after_the_group;
       const Group group = form_group();

@@ -40,7 +40,7 @@ double memory_of_all(const std::function<torch::nn::Linear()>& model_of_rank) {
   const fs::path& folder = temporary.path();
   notebook_launcher(
       [&] {
-        const Group group = Group::form(worker_of(config::whole_environment()));
+        const Group group = Group::form(this_worker());
         torch::nn::Linear model = model_of_rank();
         const torch::NoGradGuard no_grad;
         const float sum = model->forward(torch::ones({1, kWidth})).sum().item<float>();

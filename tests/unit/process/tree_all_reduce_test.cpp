@@ -47,7 +47,7 @@ TEST_CASE("tree all-reduce: every rank has the bits of the tree, however the ran
   for (const int ranks : {1, 2, 4}) {
     notebook_launcher(
         [] {
-          const Worker worker = worker_of(config::whole_environment());
+          const Worker worker = this_worker();
           for (const bool shared_memory : {true, false}) {
             const Group group = Group::form(worker, {.shared_memory = shared_memory});
             TreeAllReduce all_reduce(group, kBufferBytes);

@@ -251,7 +251,7 @@ TEST_CASE("stop on signal: all processes stop at the same step, whichever receiv
   for (const std::int64_t receiver : {0, 2}) {
     notebook_launcher(
         [&] {
-          const ProcessState process = ProcessState::of(worker_of(config::whole_environment()));
+          const ProcessState process = ProcessState::of(this_worker());
           const SignalledRun run = run_with(Moment::step, SIGUSR1, twenty_steps(folder.path),
                                             process.process_index == receiver);
           require(run.out.global_step == 5, str("stopped at step ", run.out.global_step));
@@ -267,7 +267,7 @@ TEST_CASE("stop on signal: all processes leave an evaluation before its end") {
   const Folder folder;
   notebook_launcher(
       [&] {
-        const ProcessState process = ProcessState::of(worker_of(config::whole_environment()));
+        const ProcessState process = ProcessState::of(this_worker());
         TrainingArguments args = twenty_steps(folder.path);
         args.eval_strategy = IntervalStrategy::steps;
         args.eval_steps = 5;
