@@ -177,6 +177,8 @@ void LoaderCore::Impl::advance_to_next() {
   if (is_elastic) current.info.may_be_padded = current.info.elastic->step == end - 1;
   if (reads_shard && current.batch && current.step_rows < step_rows())
     current.info.may_be_padded = true;
+  // The processes have different numbers of rows in every step.
+  if (options.rebalance && current.batch && world() > 1) current.info.may_be_padded = true;
 }
 
 void LoaderCore::Impl::stop() {

@@ -29,11 +29,6 @@ class AcceleratorBackwardScope {
   const std::vector<std::unique_ptr<DataParallelModel>>& models_;
 };
 
-bool have_no_gradients(const std::vector<DataParallelModel*>& models) {
-  return std::none_of(models.begin(), models.end(),
-                      [](const DataParallelModel* model) { return model->has_gradients(); });
-}
-
 // Divides the existing gradients of the models and of the other leaves of the pass by the share.
 // Returns the other leaves, which are in no bucket.
 std::vector<at::Tensor> divide_gradients(const std::vector<DataParallelModel*>& models,
@@ -105,12 +100,9 @@ void BackwardRunner::reduce(const std::vector<DataParallelModel*>& models, const
   if (pass != nullptr && pass->inputs_of_user) {
     for (const DataParallelModel* const model : models) model->check_all_parameters_used(*some);
   }
-  const bool is_half = adds && has_16_bits(pass->loss);
-  // If no parameter has a gradient yet, the loss is multiplied by the factor. This saves a pass
-  // over the buckets.
-  const bool fresh = !models.empty() && !is_half && have_no_gradients(models);
-  if (fresh) share *= std::exchange(factor, 1.0);
-  const bool rounds = is_half || (adds && !fresh && pass->scale != 1);
+  // The factor is applied to the buckets and not to the loss, because the pass may also reach
+  // leaves that this exchange leaves out, such as another model in no_sync.
+  const bool rounds = adds && (has_16_bits(pass->loss) || pass->scale != 1);
   std::vector<at::Tensor> outside_buckets;
   if (rounds && share != 1.0) {  // as in add_gradients; the buckets apply the share
     outside_buckets = divide_gradients(models, *pass, share);

@@ -72,8 +72,8 @@ class DataParallelModel {
 
   // Call it before a pass that reduces. Adapts to parameters that were frozen or unfrozen since the
   // last call, and to changes between dense and sparse gradients. The call is a collective if any
-  // parameters were frozen or unfrozen. Throws "prepare.models-differ" if these differ between
-  // processes.
+  // parameters were frozen or unfrozen. Throws "prepare.models-differ" if all
+  // processes have changed some and these differ.
   void update_parameters();
   // Throws "prepare.unused-parameters" if a pass of these leaves would leave out parameters and the
   // options forbid it.

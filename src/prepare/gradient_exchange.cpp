@@ -101,11 +101,11 @@ class CastingExchange : public GradientExchange {
   std::shared_ptr<GradientExchange> inner_;
 };
 
+}  // namespace
+
 bool is_power_sgd(CommunicationHook hook) {
   return hook == CommunicationHook::power_sgd || hook == CommunicationHook::batched_power_sgd;
 }
-
-}  // namespace
 
 std::optional<at::ScalarType> wire_type(const DistributedDataParallelKwargs& options) {
   if (options.comm_hook == CommunicationHook::fp16 ||

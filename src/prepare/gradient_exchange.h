@@ -26,6 +26,7 @@ class GradientExchange {
   virtual ReductionFuture sum(c10d::GradBucket& bucket, double factor) = 0;
 };
 
+bool is_power_sgd(CommunicationHook hook);
 // Returns the exchange that the options select. Throws UsageError "prepare.power-sgd".
 std::shared_ptr<GradientExchange> make_gradient_exchange(
     const DistributedDataParallelKwargs& options, const NativeGroup& group);

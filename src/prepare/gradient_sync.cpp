@@ -10,6 +10,13 @@
 #include "hasten/optim/gradients.h"
 
 namespace hasten {
+namespace {
+
+// True if each loss of the window is multiplied by its weight. In a window of one micro-batch the
+// exchange applies the weight instead, which saves a rounding.
+bool scales_losses(const AccumulationWindow& window) { return window.capacity() > 1; }
+
+}  // namespace
 
 GradientSync::GradientSync(Group group, DistributedDataParallelKwargs options)
     : group_(std::move(group)),
@@ -74,12 +81,8 @@ bool GradientSync::is_local(const BackwardPass& pass, const AccumulationWindow* 
 
 void GradientSync::exchange(const BackwardPass& pass, AccumulationWindow* window) {
   if (window == nullptr) return exchange_pass(pass);
-  const bool first = window->count_pass(pass.weight);
-  if (window->is_due() && first && has_pre_exchange_function()) {
-    const auto models = models_to_exchange(pass, window);
-    if (!models.empty()) return exchange_after_pass(pass, *window, models);
-  }
-  if (window->is_due()) return exchange_at_end(pass, *window, first);
+  window->count_pass(pass.weight);
+  if (window->is_due()) return exchange_at_end(pass, *window);
   // An early exchange gives every process an equal share of the sum. The division by the weights
   // follows at the end of the window.
   const bool early = std::any_of(models_.begin(), models_.end(), [](const auto& model) {
@@ -91,33 +94,39 @@ void GradientSync::exchange(const BackwardPass& pass, AccumulationWindow* window
     const auto size = static_cast<double>(group_.size());
     return runner_.reduce(models, &pass, pass.weight, pass.weight, 1.0 / size);
   }
-  if (pass.weight > 0) runner_.add_gradients(pass, pass.weight);
+  add_local(pass, pass.weight);
+}
+
+// Adds the gradients of a pass in this process only. A pass without items adds nothing.
+void GradientSync::add_local(const BackwardPass& pass, double share) const {
+  if (pass.weight > 0) runner_.add_gradients(pass, share);
 }
 
 // Exchanges a pass that belongs to no window. Sums the weights over the processes only if some
 // processes may be out of data or if weights may differ.
 void GradientSync::exchange_pass(const BackwardPass& pass) {
   const std::vector<DataParallelModel*> models = models_to_exchange(pass, nullptr);
-  const bool announces = is_in_join() && !models.empty();
-  if (announces)
+  if (models.empty()) return add_local(pass, 1.0);
+  if (is_in_join())
     announcer_.announce_backward(models, JoinPass::without_window, /*sums_weights=*/true);
-  const bool differs = is_in_join() ? announces : pass.by_items;
-  const double all = total_weight(pass.weight, differs);
+  const double all = total_weight(pass.weight, is_in_join() || pass.by_items);
   weight_share_ = all > 0 ? pass.weight / all : 0;
   runner_.reduce(models, &pass, pass.weight, 1.0, *weight_share_);
 }
 
-// Exchanges a pass of a window's last micro-batch.
-void GradientSync::exchange_at_end(const BackwardPass& pass, AccumulationWindow& window,
-                                   bool first) {
+// Exchanges a pass of a window's last micro-batch. A pass that exchanges no model, because of
+// no_sync or because the loss reaches none, stays in this process, which calls no collective then:
+// other processes may make fewer or more of these passes.
+void GradientSync::exchange_at_end(const BackwardPass& pass, AccumulationWindow& window) {
   const std::vector<DataParallelModel*> models = models_to_exchange(pass, &window);
-  // Without an exchange there is no announcement, because processes without data would not take
-  // part in it.
-  const bool announces = is_in_join() ? !models.empty() : announces_models(window);
-  if (announces) announcer_.announce_backward(models, JoinPass::closing, /*sums_weights=*/first);
-  if (first) {
+  if (models.empty()) return add_local(pass, scales_losses(window) ? pass.weight : 1.0);
+  const bool closes = !window.is_closed();
+  if (closes && has_pre_exchange_function()) return exchange_after_pass(pass, window, models);
+  if (is_in_join() || announces_models(window))
+    announcer_.announce_backward(models, JoinPass::closing, /*sums_weights=*/closes);
+  if (closes) {
     // The micro-batches that had a backward pass may differ between processes.
-    const bool differs = is_in_join() ? announces : pass.by_items || window.capacity() > 1;
+    const bool differs = is_in_join() || pass.by_items || window.capacity() > 1;
     window.close(total_weight(window.weight(), differs));
   }
   const double all = window.total_weight();
@@ -148,7 +157,7 @@ ExchangeHook GradientSync::add_pre_exchange_function(std::function<void()> funct
 // Exchanges the gradients of a window after they have been computed.
 void GradientSync::exchange_after_pass(const BackwardPass& pass, AccumulationWindow& window,
                                        const std::vector<DataParallelModel*>& models) {
-  if (pass.weight > 0) runner_.add_gradients(pass, pass.weight);
+  add_local(pass, pass.weight);
   // A function may register others, or remove itself while it runs.
   const std::vector<std::shared_ptr<std::function<void()>>> registered = pre_exchange_functions_;
   for (const auto& each : registered) {
@@ -182,8 +191,7 @@ void GradientSync::exchange_window(AccumulationWindow& window,
     if (all > 0) scale_gradients_(model->parameters(), all / static_cast<double>(group_.size()));
   }
   if (all <= 0) return runner_.reduce(models, pass, 0, 1.0, 0);
-  // With a single micro-batch the loss is not scaled.
-  if (pass && window.batches() == 1 && !again)
+  if (pass && !again && !scales_losses(window))
     return runner_.reduce(models, pass, weight, 1.0, weight / all);
   runner_.reduce(models, pass, weight, weight, 1.0 / all);
 }
@@ -204,6 +212,7 @@ void GradientSync::close(AccumulationWindow& window, const std::vector<at::Tenso
   if (missing.empty()) return;
   if (window.capacity() == 1) {
     if (window.is_closed()) return;  // its losses did not reach them
+    if (window.batches() > 0) return window.close();
     throw UsageError(
         "prepare.open-window",
         {.what = str("an optimizer step on rank ", group_.rank(),

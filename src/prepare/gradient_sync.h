@@ -28,6 +28,7 @@
 #include "prepare/backward_runner.h"
 #include "prepare/data_parallel_model.h"
 #include "prepare/exchange_announcer.h"
+#include "prepare/gradient_exchange.h"
 
 namespace hasten {
 
@@ -83,6 +84,8 @@ class GradientSync {
   // Begins a scope in which processes may run out of data; announcer().end_join() ends it. Throws
   // "prepare.nested-join", "prepare.join-call".
   void begin_join(const std::vector<torch::nn::Module*>& models);
+  // True if models send their gradients with PowerSGD, which has a state of its own.
+  bool uses_power_sgd() const { return !models_.empty() && is_power_sgd(options_.comm_hook); }
   // True inside join_uneven_inputs.
   bool is_in_join() const { return announcer_.join() != nullptr; }
 
@@ -100,7 +103,8 @@ class GradientSync {
 
  private:
   void exchange_pass(const BackwardPass& pass);
-  void exchange_at_end(const BackwardPass& pass, AccumulationWindow& window, bool first);
+  void exchange_at_end(const BackwardPass& pass, AccumulationWindow& window);
+  void add_local(const BackwardPass& pass, double share) const;
   void exchange_after_pass(const BackwardPass& pass, AccumulationWindow& window,
                            const std::vector<DataParallelModel*>& models);
   bool has_pre_exchange_function() const;

@@ -1,6 +1,9 @@
 // File: prepare/power_sgd.h (internal)
 // PowerSGD sends gradients as two thin matrices (Vogels, Karimireddy, Jaggi 2019,
 // arXiv:1905.13727). It computes the same numbers as torch's hooks of that name.
+//
+// Checkpoints do not have its state. The reducer of a new process sends the first gradients in
+// other buckets, so that the errors of the old buckets would belong to other gradients.
 #pragma once
 
 #include <memory>

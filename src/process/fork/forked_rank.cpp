@@ -7,7 +7,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <climits>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -42,8 +44,17 @@ struct Outcome {
 
   // The text includes the code because the process's status is unknown if the launching process
   // ignores SIGCHLD or waits for all of its children elsewhere.
-  std::string to_text() const { return str(code, "\n", text.substr(0, 32 << 10)); }
+  // The report is cut after `limit` bytes.
+  std::string to_text(std::size_t limit) const { return str(code, "\n", text).substr(0, limit); }
 };
+
+// Returns how much a pipe holds, at most 32 KiB. The launching process reads it when the rank has
+// ended, so a longer report would block the rank. A pipe of a user with many pipes is small.
+std::size_t pipe_capacity(int pipe) {
+  constexpr int kMaxReport = 32 << 10;
+  const int size = fcntl(pipe, F_GETPIPE_SZ);
+  return static_cast<std::size_t>(std::min(size > 0 ? size : PIPE_BUF, kMaxReport));
+}
 
 std::optional<Outcome> parse_outcome(const std::string& report) {
   const std::size_t line = report.find('\n');
@@ -92,7 +103,7 @@ void flush_all() {
   for (const auto& [name, value] : environment) setenv(name.c_str(), value.c_str(), 1);
   at::set_num_threads(threads);
   const Outcome outcome = run(function);
-  const std::string text = outcome.to_text();
+  const std::string text = outcome.to_text(pipe_capacity(report));
   [[maybe_unused]] const ssize_t written = write(report, text.data(), text.size());
   flush_all();
   // Does not call exit(), which would clean up what belongs to the parent.

@@ -433,6 +433,91 @@ TEST_CASE("passes: parameters frozen and unfrozen after prepare() are exchanged 
   });
 }
 
+TEST_CASE("passes: an exchange does not scale the gradients of a model in no_sync") {
+  debug_launcher([] {
+    Accelerator accelerator;
+    torch::manual_seed(4);
+    Sequential body{Linear(6, 4)}, head{Linear(4, 1)};
+    auto [first, second] = accelerator.prepare(body, head);
+    const at::Tensor rows = own_rows(accelerator.group().rank(), 0);
+    const auto loss = [&, &first = first, &second = second] {
+      return loss_of(second(first(rows)));
+    };
+    const std::vector<at::Tensor> own = torch::autograd::grad({loss()}, head->parameters());
+    for (const bool is_cleared : {true, false}) {
+      first->zero_grad(is_cleared);
+      head->zero_grad();
+      const auto guard = accelerator.no_sync(second);
+      accelerator.backward(loss());
+      require_close(gradients_in(*head), own, is_cleared ? "cleared" : "with gradients");
+      require_same_on_all_ranks(accelerator.group(), gradients_in(*body), "an exchanged gradient");
+    }
+  });
+}
+
+TEST_CASE("passes: an early exchange of one model does not change the window of another") {
+  debug_launcher([] {
+    Accelerator accelerator({.gradient_accumulation_steps = 2});
+    const std::int64_t rank = accelerator.group().rank();
+    torch::manual_seed(4);
+    Sequential body{Linear(6, 4)}, head{Linear(4, 1)};
+    auto [first, second] = accelerator.prepare(body, head);
+    std::vector<at::Tensor> expected;
+    for (const bool is_early : {false, true}) {
+      first->zero_grad();
+      head->zero_grad();
+      for (std::int64_t i = 0; i < 2; ++i) {
+        const auto window = accelerator.accumulate(first, second);
+        const at::Tensor loss = loss_of(second(first(own_rows(rank, i))));
+        if (is_early && i == 0) {
+          const auto trigger = accelerator.trigger_sync_in_backward(first);
+          accelerator.backward(loss);
+        } else {
+          accelerator.backward(loss);
+        }
+      }
+      accelerator.mark_gradients_used();
+      std::vector<at::Tensor> got = copies(gradients_in(*body));
+      for (const at::Tensor& each : copies(gradients_in(*head))) got.push_back(each);
+      if (is_early) require_close(got, expected, "with an early exchange");
+      expected = got;
+    }
+  });
+}
+
+TEST_CASE("passes: processes may make different numbers of passes in no_sync") {
+  for (const bool in_window : {false, true}) {
+    debug_launcher([=] {
+      Accelerator accelerator;
+      const std::int64_t rank = accelerator.group().rank();
+      Sequential net = small_model(), alone = small_model();
+      auto [model] = accelerator.prepare(net);
+      // The last pass has 2 and 3 items, and the gradients held back count with the same weight.
+      for (std::int64_t of_rank = 0; of_rank < 2; ++of_rank) {
+        for (std::int64_t i = 0; i < of_rank + 2; ++i) {
+          const double share = static_cast<double>(2 + of_rank) / 5.0;
+          (loss_of(alone->forward(own_rows(of_rank, i))) * share).backward();
+        }
+      }
+      const double items = 2.0 + static_cast<double>(rank);
+      const auto make_passes = [&, &model = model] {
+        for (std::int64_t i = 0; i <= rank; ++i) {
+          const auto guard = accelerator.no_sync(model);
+          accelerator.backward(loss_of(model(own_rows(rank, i))), items);
+        }
+        accelerator.backward(loss_of(model(own_rows(rank, rank + 1))), items);
+      };
+      if (in_window) {
+        const auto window = accelerator.accumulate(model);
+        make_passes();
+      } else {
+        make_passes();
+      }
+      require_close(gradients_in(*net), gradients_in(*alone), in_window ? "in a window" : "alone");
+    });
+  }
+}
+
 TEST_CASE("passes: gradients from loss.backward() are refused by the step") {
   debug_launcher([] {
     Accelerator accelerator;

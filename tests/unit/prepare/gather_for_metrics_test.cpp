@@ -2,6 +2,7 @@
 #include <doctest/doctest.h>
 #include <torch/torch.h>
 
+#include <algorithm>
 #include <array>
 #include <map>
 #include <memory>
@@ -111,6 +112,31 @@ TEST_CASE("gather for metrics: it gives every row once, in order, in 600 random 
         },
         world);
   }
+}
+
+TEST_CASE("gather for metrics: it gives every row once if the batches are rebalanced") {
+  debug_launcher([] {
+    constexpr std::int64_t kRows = 37;
+    std::vector<std::int64_t> lengths, expected;
+    for (std::int64_t row = 0; row < kRows; ++row) {
+      lengths.push_back(1 + row * row % 11);
+      expected.push_back(row);
+    }
+    Accelerator accelerator;
+    auto raw =
+        make_loader(Numbers{kRows},
+                    {.batch_size = 4, .shuffle = true, .rebalance = Rebalance{.lengths = lengths}});
+    auto [loader] = accelerator.prepare(raw);
+    for (int epoch = 0; epoch < 2; ++epoch) {
+      std::vector<std::int64_t> got;
+      for (auto& batch : loader) {
+        const at::Tensor all = accelerator.gather_for_metrics(batch.select(1, 0));
+        for (std::int64_t i = 0; i < all.size(0); ++i) got.push_back(all[i].item<std::int64_t>());
+      }
+      std::sort(got.begin(), got.end());
+      require(got == expected, str("epoch ", epoch, " has ", got.size(), " rows"));
+    }
+  });
 }
 
 TEST_CASE("gather for metrics: loaders that cannot be divided are counted exactly") {

@@ -4,6 +4,7 @@
 
 #include <doctest/doctest.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <torch/torch.h>
 #include <unistd.h>
@@ -31,7 +32,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-Group form_group() { return Group::form(worker_of(config::whole_environment())); }
+Group form_group() { return Group::form(this_worker()); }
 
 // The private memory of this process in kB.
 long own_memory() {
@@ -189,6 +190,32 @@ TEST_CASE("notebook_launcher: a rank's child processes neither delay its end nor
   CHECK_FALSE(is_there());
 }
 
+TEST_CASE("notebook_launcher: the long error of a user with many pipes is reported") {
+  const pid_t program = fork();
+  if (program == 0) {
+    const rlimit many{.rlim_cur = 4096, .rlim_max = 4096};
+    setrlimit(RLIMIT_NOFILE, &many);
+    // Linux gives a user with more than 1,024 pipes small ones from then on, but not root.
+    if (geteuid() == 0 && setresuid(65534, 65534, 65534) != 0) _exit(4);
+    int ends[2];
+    for (int i = 0; i < 1100 && pipe(ends) == 0; ++i) {
+    }
+    try {
+      debug_launcher([] { throw std::runtime_error(std::string(20'000, 'x')); });
+    } catch (const RankError& error) {
+      _exit(std::string(error.what()).find("xxx") == std::string::npos ? 2 : 0);
+    } catch (...) {
+      _exit(3);
+    }
+    _exit(1);
+  }
+  const auto began = std::chrono::steady_clock::now();
+  int status = -1;
+  while (waitpid(program, &status, WNOHANG) == 0 && seconds_since(began) < 60) usleep(10'000);
+  if (status == -1) kill(program, SIGKILL);
+  CHECK(status == 0);
+}
+
 TEST_CASE("notebook_launcher: a program that ignores SIGCHLD still gets failures reported") {
   const auto before = signal(SIGCHLD, SIG_IGN);
   const auto began = std::chrono::steady_clock::now();
@@ -222,7 +249,7 @@ TEST_CASE("notebook_launcher: a signal to the whole process group ends the ranks
     int code = 0;
     try {
       const auto interrupt = [] {
-        const Worker worker = worker_of(config::whole_environment());
+        const Worker worker = this_worker();
         if (worker.attempt > 0) return;
         if (worker.rank == 0) kill(0 - getpgid(getppid()), SIGINT);
         while (true) pause();
@@ -242,7 +269,7 @@ TEST_CASE("notebook_launcher: a signal to the whole process group ends the ranks
 TEST_CASE("notebook_launcher: all ranks restart after a failure, as often as requested") {
   const auto attempts = [](int good_at) {
     return [=] {
-      const Worker worker = worker_of(config::whole_environment());
+      const Worker worker = this_worker();
       if (worker.rank == 0 && worker.attempt < good_at) raise(SIGKILL);
       Group::form(worker).barrier();
     };

@@ -39,7 +39,8 @@ struct BatchInfo {
   std::int64_t real_rows = -1;
   // True if no process has a batch after this one.
   bool is_last = false;
-  // True if some rows of this batch, or of another process's batch in the same step, may not count.
+  // True if some rows of this batch, or of another process's batch in the same step, may not count,
+  // or if the processes' batches may differ in length.
   bool may_be_padded = false;
   // Set in a training pass of a loader whose Accelerator has elastic ranks.
   std::optional<ElasticBatchInfo> elastic = {};
