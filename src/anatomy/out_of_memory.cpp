@@ -80,19 +80,10 @@ bool RequestedBytes::matches(std::int64_t actual) const {
   return bytes == 0 || (difference >= -error && difference <= error);
 }
 
-namespace {
-
-std::string message_of(const std::exception& error) {
-  const auto* const of_libtorch = dynamic_cast<const c10::Error*>(&error);
-  return of_libtorch ? of_libtorch->what_without_backtrace() : error.what();
-}
-
-}  // namespace
-
 // LibTorch's CPU allocator writes "you tried to allocate 123 bytes", and its GPU allocator writes
 // "Tried to allocate 20.00 MiB".
 RequestedBytes requested_bytes(const std::exception& error) {
-  const std::string text = message_of(error);
+  const std::string text = message_without_backtrace(error);
   constexpr std::string_view kPrefix = "ried to allocate ";
   const std::size_t at = text.find(kPrefix);
   if (at == text.npos) return {};
@@ -107,13 +98,6 @@ RequestedBytes requested_bytes(const std::exception& error) {
                                                    : 1;
   return {
       .bytes = *number * scale, .error = scale == 1 ? 0 : 0.005 * scale, .is_segment = scale != 1};
-}
-
-std::string short_message(const std::exception& error) {
-  const std::string text = message_of(error);
-  constexpr std::string_view kSuffix = " is free.";
-  const std::size_t end = text.find('\n'), free = text.find(kSuffix);
-  return free < end ? text.substr(0, free + kSuffix.size() - 1) : text.substr(0, end);
 }
 
 namespace {
@@ -304,7 +288,7 @@ void run_explained(const ExplainableStep& step) {
   } catch (const std::exception& error) {
     if (!is_out_of_memory(error)) throw;
     requested = anatomy::requested_bytes(error);
-    text = anatomy::short_message(error);
+    text = short_message(error);
   }
   const anatomy::FailureText why = anatomy::explain_failure(step, mark, requested);
   throw MemoryError(

@@ -68,10 +68,6 @@ struct RequestedBytes {
 };
 RequestedBytes requested_bytes(const std::exception& error);
 
-// Returns the allocator's message in one line: what was requested and what is free, without
-// LibTorch's advice about environment variables.
-std::string short_message(const std::exception& error);
-
 // Sentences about the failure and what would have fitted. They are empty if there is no
 // explanation. Making them runs dry runs in forks of this process.
 struct FailureText {

@@ -13,6 +13,7 @@
 #include <system_error>
 #include <utility>
 
+#include "base/atomic_files.h"
 #include "base/file_calls.h"
 #include "base/sync_tree.h"
 #include "base/unfinished_files.h"
@@ -67,32 +68,62 @@ bool is_staged_here(const fs::path& path) {
   });
 }
 
-// Swaps the two folders in one step; `staged` then names the old one. If the file system cannot
-// swap, the old folder is moved aside first. If the process crashes between the two renames, the
-// old folder stays there, complete, and restore_replaced_folders restores it. A process on another
-// machine may do so even while this one is alive, and then both renames are repeated.
-void replace_directory(const fs::path& staged, const fs::path& target) {
-  if (::renameat2(AT_FDCWD, staged.c_str(), AT_FDCWD, target.c_str(), RENAME_EXCHANGE) == 0) return;
-  if (errno != EINVAL && errno != ENOSYS && errno != ENOTSUP) {
+// Returns a hidden name next to `target` that contains its name and this process.
+fs::path hidden_name(const fs::path& target, const char* kind) {
+  return parent_folder(target) / str('.', target.filename().string(), kind, writer_tag());
+}
+
+// Swaps the two folders in one step. Returns false if the file system cannot do that.
+bool exchange_folders(const fs::path& hidden, const fs::path& target) {
+  if (::renameat2(AT_FDCWD, hidden.c_str(), AT_FDCWD, target.c_str(), RENAME_EXCHANGE) == 0)
+    return true;
+  if (errno != EINVAL && errno != ENOSYS && errno != ENOTSUP)
     throw_file_error("io.rename", "cannot replace", target, errno);
-  }
-  const fs::path set_aside =
-      parent_folder(target) / str('.', target.filename().string(), kReplaced, writer_tag());
+  return false;
+}
+
+// Swaps the two folders in several steps: the old folder is moved aside first. If the process
+// crashes between the first two renames, the old folder stays there, complete, and
+// restore_replaced_folders restores it. A process on another machine may do so even while this one
+// is alive, and then both renames are repeated. It takes a folder with the name of an unfinished
+// one as the sign that the renames were interrupted.
+void swap_in_steps(const fs::path& hidden, const fs::path& target) {
+  const fs::path set_aside = hidden_name(target, kReplaced);
   constexpr int kMaxTries = 10;
   for (int tries = 1;; ++tries) {
     remove_all_quietly(set_aside);
     if (::rename(target.c_str(), set_aside.c_str()) != 0) {
       throw_file_error("io.rename", "cannot move aside", target, errno);
     }
-    if (::rename(staged.c_str(), target.c_str()) == 0) break;
+    if (::rename(hidden.c_str(), target.c_str()) == 0) break;
     const int error = errno;
     const bool was_restored = error == ENOTEMPTY || error == EEXIST;
     if (was_restored && tries < kMaxTries) continue;
     ::rename(set_aside.c_str(), target.c_str());
     throw_file_error("io.rename", "cannot replace", target, error);
   }
-  ::rename(set_aside.c_str(), staged.c_str());
+  ::rename(set_aside.c_str(), hidden.c_str());
 }
+
+// Swaps the two folders; `staged`, the unfinished folder of this process, then names the old one.
+void replace_directory(const fs::path& staged, const fs::path& target) {
+  if (!exchange_folders(staged, target)) swap_in_steps(staged, target);
+}
+
+// An empty folder with the name of an unfinished one, which is the sign that swap_in_steps() needs.
+class ReplacementSign {
+ public:
+  explicit ReplacementSign(const fs::path& target) : path_(hidden_name(target, kPartial)) {
+    if (::mkdir(path_.c_str(), 0777) != 0 && errno != EEXIST)
+      throw_file_error("io.mkdir", "cannot create the folder", path_, errno);
+  }
+  ReplacementSign(const ReplacementSign&) = delete;
+  ReplacementSign& operator=(const ReplacementSign&) = delete;
+  ~ReplacementSign() { ::rmdir(path_.c_str()); }
+
+ private:
+  fs::path path_;
+};
 
 // Call it after writing `size` bytes. Starts writing every piece of the file that is now complete
 // to the disk, so that the sync at the end has little to wait for. That sync reports errors.
@@ -107,9 +138,14 @@ void start_writeback(int file, std::size_t size) {
 
 }  // namespace
 
+void swap_folders(const fs::path& hidden, const fs::path& target) {
+  if (exchange_folders(hidden, target)) return;
+  const ReplacementSign sign(target);
+  swap_in_steps(hidden, target);
+}
+
 void remove_directory(const fs::path& folder) {
-  const fs::path renamed =
-      parent_folder(folder) / str('.', folder.filename().string(), kPartial, writer_tag());
+  const fs::path renamed = hidden_name(folder, kPartial);
   remove_all_quietly(renamed);
   if (::rename(folder.c_str(), renamed.c_str()) != 0)
     throw_file_error("io.rename", "cannot remove the folder", folder, errno);
@@ -179,7 +215,7 @@ void write_file_atomically(const fs::path& path, std::string_view bytes) {
 
 StagedDirectory::StagedDirectory(fs::path target) : target_(std::move(target)) {
   target_ = without_last_slash(target_);
-  staged_ = parent_folder(target_) / str('.', target_.filename().string(), kPartial, writer_tag());
+  staged_ = hidden_name(target_, kPartial);
   if (!StagedPaths::add(staged_, this)) {
     throw IoError("io.staged", {.what = target_.string(),
                                 .got = "a folder that this process is writing already",
@@ -221,6 +257,25 @@ void StagedDirectory::commit(OverwritePolicy policy) {
   committed_ = true;
   sync_directory(parent_folder(target_));
   if (exists) remove_all_quietly(staged_);
+  StagedPaths::remove(staged_, this);
+}
+
+void StagedDirectory::commit_and_keep(const fs::path& kept) {
+  std::error_code error;
+  if (committed_ || !fs::exists(fs::symlink_status(target_, error))) return commit();
+  sync_tree(staged_);
+  // The new folder gets the name `kept` first, so that one step swaps the names: at no time would
+  // somebody who deletes unfinished folders find the old one among them.
+  if (::rename(staged_.c_str(), kept.c_str()) != 0)
+    throw_file_error("io.rename", "cannot rename to", kept, errno);
+  try {
+    swap_folders(kept, target_);
+  } catch (...) {
+    ::rename(kept.c_str(), staged_.c_str());
+    throw;
+  }
+  committed_ = true;
+  sync_directory(parent_folder(target_));
   StagedPaths::remove(staged_, this);
 }
 

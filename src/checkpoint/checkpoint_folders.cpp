@@ -1,5 +1,7 @@
 #include "hasten/checkpoint/checkpoint_folders.h"
 
+#include <sys/stat.h>
+
 #include <algorithm>
 #include <cstdint>
 #include <utility>
@@ -9,6 +11,8 @@
 #include "base/unfinished_files.h"
 #include "base/written_files.h"
 #include "checkpoint/damaged_checkpoint.h"
+#include "checkpoint/kept_checkpoints.h"
+#include "checkpoint/machine_checkpoints.h"
 #include "formats/model_files.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
@@ -90,21 +94,77 @@ std::string rename_damaged(const fs::path& path) {
   return "has been renamed to " + name.filename().string();
 }
 
+// Identifies the folder that has a name now.
+struct FolderIdentity {
+  dev_t device;
+  ino_t number;
+  std::string manifest;  // its text, or an empty one if it cannot be read
+  bool operator==(const FolderIdentity&) const = default;
+};
+
+// Returns nothing if there is no such folder.
+std::optional<FolderIdentity> identity_of(const fs::path& folder) {
+  struct stat status {};
+  if (::stat(folder.c_str(), &status) != 0) return std::nullopt;
+  FolderIdentity identity{.device = status.st_dev, .number = status.st_ino, .manifest = ""};
+  try {
+    identity.manifest = read_file(folder / kManifestFile);
+  } catch (const IoError&) {
+    return identity;
+  }
+  return identity;
+}
+
+// True if another process has deleted, renamed or replaced the folder since.
+bool has_changed(const fs::path& folder, const std::optional<FolderIdentity>& before) {
+  const auto now = identity_of(folder);
+  return !now || now != before;
+}
+
+using DamageHandler = std::function<void(const fs::path& folder, const Error& error)>;
+
 // Returns the newest of these checkpoints that passes verification, and calls `on_damage` for each
-// newer one that fails.
-fs::path newest_verified(
-    std::vector<fs::path> found,
-    const std::function<void(const fs::path& folder, const Error& error)>& on_damage) {
+// newer one that fails. Returns nothing if another process has deleted or replaced a checkpoint
+// meanwhile, and so may have saved a newer one; it does not look for this if `is_last_try` is true.
+std::optional<fs::path> newest_verified_of(std::vector<fs::path> found, bool is_last_try,
+                                           const DamageHandler& on_damage) {
   for (; !found.empty(); found.pop_back()) {
+    const fs::path folder = found.back();
+    const auto before = identity_of(folder);
     try {
-      verify_checkpoint(found.back());
-      return found.back();
+      verify_checkpoint(folder);
+      return folder;
     } catch (const Error& error) {
-      if (!is_damage_error(error)) rethrow_unused_checkpoint(found.back(), error);
-      on_damage(found.back(), error);
+      if (!is_last_try && has_changed(folder, before)) return std::nullopt;
+      if (!is_damage_error(error)) rethrow_unused_checkpoint(folder, error);
+      on_damage(folder, error);
     }
   }
-  return {};
+  return fs::path();
+}
+
+// Returns the newest checkpoint that `list` returns and that passes verification, or an empty path.
+// Lists them again if another process that saves has deleted one meanwhile.
+fs::path newest_verified(const std::function<std::vector<fs::path>()>& list,
+                         const DamageHandler& on_damage) {
+  constexpr int kMaxTries = 10;
+  for (int tries = 1;; ++tries) {
+    const auto newest = newest_verified_of(list(), tries == kMaxTries, on_damage);
+    if (newest) return *newest;
+  }
+}
+
+// Deletes what killed processes have left of the checkpoints with these names. A kept one may be
+// needed as long as its machine has a checkpoint of this name (newest_common_checkpoint).
+void remove_unfinished(const fs::path& folder,
+                       const std::function<bool(const std::string& target)>& is_target) {
+  keep_replaced_checkpoints(folder, is_target);
+  remove_abandoned(folder, is_target);
+  remove_kept_checkpoints(folder, is_target, [](const KeptCheckpoint& kept) {
+    std::error_code unknown;
+    return is_abandoned(kept.path) &&
+           fs::symlink_status(kept.target, unknown).type() == fs::file_type::not_found;
+  });
 }
 
 void check_replaceable(const fs::path& target) {
@@ -146,11 +206,30 @@ void CheckpointSave::publish(const CheckpointRotation& rotation) {
   // Renames later checkpoints first, so that the highest step is never an abandoned one.
   if (rotation.abandon_after)
     abandon_checkpoints_after(parent_folder(staged_.target()), *rotation.abandon_after, prefix_);
-  staged_.commit(OverwritePolicy::replace);
+  if (!path_exists(staged_.path() / kMachineFile)) return staged_.commit(OverwritePolicy::replace);
+  save_ = id_in_machine_file(staged_.path());
+  publish_and_keep(staged_);
 }
 
 void CheckpointSave::rotate(const CheckpointRotation& rotation) const {
+  remove_kept();
   rotate_checkpoints(parent_folder(staged_.target()), rotation, prefix_);
+}
+
+// Deletes the checkpoints that this machine has kept until every machine had the new one.
+void CheckpointSave::remove_kept() const {
+  const fs::path& target = staged_.target();
+  try {
+    // Another program that loads meanwhile may have given the old one its name back.
+    if (!save_.empty() && !give_name_to_save(target, save_)) return;
+  } catch (const IoError&) {  // the new checkpoint is saved; a later save deletes the old ones
+    return;
+  }
+  const auto is_target = [&](const std::string& name) {
+    return name == target.filename() || step_of_checkpoint(name, prefix_) >= 0;
+  };
+  remove_kept_checkpoints(parent_folder(target), is_target,
+                          [](const KeptCheckpoint&) { return true; });
 }
 
 std::int64_t step_of_checkpoint(const fs::path& folder, const std::string& prefix) {
@@ -171,7 +250,8 @@ std::vector<fs::path> abandoned_checkpoints(const fs::path& output_dir, const st
 }
 
 fs::path last_checkpoint(const fs::path& output_dir, const std::string& prefix) {
-  return newest_verified(checkpoints(output_dir, prefix), [](const fs::path&, const Error&) {});
+  return newest_verified([&] { return checkpoints(output_dir, prefix); },
+                         [](const fs::path&, const Error&) {});
 }
 
 fs::path recover_last_checkpoint(const fs::path& output_dir,
@@ -179,9 +259,12 @@ fs::path recover_last_checkpoint(const fs::path& output_dir,
                                  const std::string& prefix,
                                  const std::function<bool(const fs::path&)>& accepts) {
   remove_unfinished_saves(output_dir, prefix);
-  auto found = checkpoints(output_dir, prefix);
-  if (accepts) std::erase_if(found, [&](const fs::path& each) { return !accepts(each); });
-  return newest_verified(std::move(found), [&](const fs::path& folder, const Error& error) {
+  const auto list = [&] {
+    auto found = checkpoints(output_dir, prefix);
+    if (accepts) std::erase_if(found, [&](const fs::path& each) { return !accepts(each); });
+    return found;
+  };
+  return newest_verified(list, [&](const fs::path& folder, const Error& error) {
     report(rename_damaged_checkpoint(folder, error));
   });
 }
@@ -274,7 +357,7 @@ void rotate_checkpoints(const fs::path& output_dir, const CheckpointRotation& ro
 }
 
 void remove_unfinished_saves(const fs::path& output_dir, const std::string& prefix) {
-  remove_abandoned(output_dir, [&](const std::string& target) {
+  remove_unfinished(output_dir, [&](const std::string& target) {
     const bool abandoned = abandoned_step(target, prefix) >= 0;
     return step_of_checkpoint(target, prefix) >= 0 || abandoned || target == kStagedModel;
   });
@@ -282,8 +365,8 @@ void remove_unfinished_saves(const fs::path& output_dir, const std::string& pref
 
 void remove_unfinished_saves_of(const fs::path& given) {
   const fs::path target = without_last_slash(given);
-  remove_abandoned(parent_folder(target),
-                   [&](const std::string& name) { return name == target.filename(); });
+  remove_unfinished(parent_folder(target),
+                    [&](const std::string& name) { return name == target.filename(); });
 }
 
 }  // namespace hasten

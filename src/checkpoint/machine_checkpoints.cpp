@@ -2,20 +2,19 @@
 
 #include <algorithm>
 #include <array>
-#include <limits>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <random>
 #include <set>
+#include <tuple>
 #include <utility>
 #include <vector>
 
 #include "base/file_calls.h"
 #include "base/hexadecimal.h"
 #include "base/process_state.h"
-#include "base/sha256.h"
-#include "base/strict_json.h"
 #include "checkpoint/damaged_checkpoint.h"
+#include "checkpoint/kept_checkpoints.h"
 #include "hasten/base/files.h"
 #include "hasten/base/text.h"
 #include "hasten/checkpoint/checkpoint_folders.h"
@@ -35,22 +34,6 @@ std::string random_digits() {
   return to_hex(bytes);
 }
 
-// Returns the identifier in the folder's machine.json, or an empty text if there is none.
-std::string id_in_machine_file(const fs::path& folder) {
-  const MachineJson json = read_json_or_discard<MachineJson>(folder / kMachineFile);
-  if (!json.is_object() || !json.contains("save") || !json["save"].is_string()) return "";
-  return json["save"].get<std::string>();
-}
-
-// Returns the text that identifies the save of a checkpoint, or an empty one if the folder has
-// none.
-std::string save_of(const fs::path& checkpoint) {
-  if (!path_exists(checkpoint / kManifestFile)) return "";
-  if (!path_exists(checkpoint / kMachineFile))
-    return sha256_of_text(read_file(checkpoint / kManifestFile));
-  return id_in_machine_file(checkpoint);
-}
-
 // Returns the identifiers of the saves that killed processes have not finished in this folder.
 std::set<std::string> unfinished_saves_in(const fs::path& folder) {
   std::set<std::string> ids;
@@ -68,32 +51,58 @@ std::set<std::string> unfinished_saves_in(const fs::path& folder) {
 // A step and its save.
 using Save = std::pair<std::int64_t, std::string>;
 
+// The checkpoints in a folder: those with their names, and those that newer ones have replaced
+// before every machine had them.
+struct OwnCheckpoints {
+  std::vector<fs::path> named = {};
+  std::vector<KeptCheckpoint> kept = {};
+};
+
+// Returns the kept checkpoints that may be needed. One that has nothing with its name beside it
+// does not count, because somebody has deleted or renamed the checkpoint of this name.
+std::vector<KeptCheckpoint> usable_kept_checkpoints(
+    const fs::path& folder, const std::function<bool(const std::string& target)>& is_target) {
+  std::vector<KeptCheckpoint> kept = kept_checkpoints(folder, is_target);
+  std::erase_if(kept, [](const KeptCheckpoint& each) { return !path_exists(each.target); });
+  return kept;
+}
+
+// Deletes the kept checkpoints that processes have left which no longer run. Call it when every
+// machine has the same save under its name.
+void remove_unneeded_kept_checkpoints(
+    const fs::path& folder, const std::function<bool(const std::string& target)>& is_target) {
+  remove_kept_checkpoints(folder, is_target,
+                          [](const KeptCheckpoint& kept) { return is_abandoned(kept.path); });
+}
+
 // The checkpoints on the machine of a process that writes.
 struct Machine {
   std::int64_t rank = 0;
   std::string host, folder;
-  std::set<Save> saves;
+  std::set<Save> named;              // those with their names
+  std::set<Save> saves;              // these and the kept ones
   std::set<std::string> unfinished;  // identifiers of saves
 };
 
-MachineJson json_of_machine(std::int64_t rank, const fs::path& folder,
-                            const std::vector<fs::path>& checkpoints, const std::string& prefix) {
-  MachineJson saves = MachineJson::array();
-  for (const fs::path& checkpoint : checkpoints) {
+MachineJson json_of_machine(std::int64_t rank, const fs::path& folder, const OwnCheckpoints& own,
+                            const std::string& prefix) {
+  MachineJson named = MachineJson::array();
+  for (const fs::path& checkpoint : own.named) {
     const std::string save = save_of(checkpoint);
-    if (!save.empty()) saves.push_back({step_of_checkpoint(checkpoint, prefix), save});
+    if (!save.empty()) named.push_back({step_of_checkpoint(checkpoint, prefix), save});
   }
-  return {{"rank", rank},
-          {"host", host_name()},
-          {"folder", folder.string()},
-          {"saves", saves},
-          {"unfinished", unfinished_saves_in(folder)}};
+  MachineJson saves = named;
+  for (const KeptCheckpoint& kept : own.kept) {
+    const std::string save = save_of(kept.path);
+    if (!save.empty()) saves.push_back({step_of_checkpoint(kept.target, prefix), save});
+  }
+  return {{"rank", rank},   {"host", host_name()}, {"folder", folder.string()},
+          {"named", named}, {"saves", saves},      {"unfinished", unfinished_saves_in(folder)}};
 }
 
 // Returns all machines in the order of their ranks. A collective.
 std::vector<Machine> machines_of(const Group& group, bool writes, const fs::path& folder,
-                                 const std::vector<fs::path>& checkpoints,
-                                 const std::string& prefix) {
+                                 const OwnCheckpoints& checkpoints, const std::string& prefix) {
   std::string own;
   once(group, writes, [&] {
     own = json_of_machine(group.rank(), folder, checkpoints, prefix)
@@ -106,6 +115,7 @@ std::vector<Machine> machines_of(const Group& group, bool writes, const fs::path
     machines.push_back({.rank = json.at("rank").get<std::int64_t>(),
                         .host = json.at("host").get<std::string>(),
                         .folder = json.at("folder").get<std::string>(),
+                        .named = json.at("named").get<std::set<Save>>(),
                         .saves = json.at("saves").get<std::set<Save>>(),
                         .unfinished = json.at("unfinished").get<std::set<std::string>>()});
   }
@@ -120,19 +130,34 @@ std::string describe_machine(const std::vector<Machine>& machines, std::size_t n
 
 std::string steps_of(const Machine& machine) {
   std::vector<std::string> steps;
-  for (const Save& save : machine.saves)
-    steps.push_back(save.first < 0 ? "another one" : str(save.first));
+  for (const Save& save : machine.saves) {
+    const std::string step = save.first < 0 ? "another one" : str(save.first);
+    if (steps.empty() || steps.back() != step) steps.push_back(step);
+  }
   return steps.empty() ? "none" : join(steps, ", ");
 }
 
-// Returns the newest save below the step that every machine has.
-std::optional<Save> newest_common(const std::vector<Machine>& machines, std::int64_t below) {
-  const std::set<Save>& first = machines.front().saves;
-  for (auto save = first.rbegin(); save != first.rend(); ++save) {
-    const auto has_it = [&](const Machine& machine) { return machine.saves.contains(*save); };
-    if (save->first < below && std::all_of(machines.begin(), machines.end(), has_it)) return *save;
+bool is_on_every_machine(const std::vector<Machine>& machines, const Save& save) {
+  return std::all_of(machines.begin(), machines.end(),
+                     [&](const Machine& machine) { return machine.saves.contains(save); });
+}
+
+// Returns the saves that every machine has, the best one first: that of the highest step, and among
+// those of one step the one that has its name on the most machines.
+std::vector<Save> common_saves(const std::vector<Machine>& machines) {
+  std::vector<Save> common;
+  for (const Save& save : machines.front().saves) {
+    if (is_on_every_machine(machines, save)) common.push_back(save);
   }
-  return std::nullopt;
+  const auto rank_of = [&](const Save& save) {
+    const auto names = std::count_if(machines.begin(), machines.end(), [&](const Machine& machine) {
+      return machine.named.contains(save);
+    });
+    return std::tuple(save.first, names, save.second);
+  };
+  std::sort(common.begin(), common.end(),
+            [&](const Save& a, const Save& b) { return rank_of(a) > rank_of(b); });
+  return common;
 }
 
 // Returns the save that only some machines have finished, if there is no other save. The other
@@ -166,15 +191,49 @@ std::optional<Save> interrupted_first_save(const std::vector<Machine>& machines)
                            "with empty folders"});
 }
 
-void report_newer(const std::vector<Machine>& machines, std::int64_t step,
+// Reports a save that is newer than the used one and that a machine lacks.
+void report_newer(const std::vector<Machine>& machines, const Save& used,
                   const std::function<void(const std::string&)>& report) {
+  const auto& [step, id] = used;
   for (std::size_t i = 0; i < machines.size(); ++i) {
-    if (machines[i].saves.empty() || machines[i].saves.rbegin()->first <= step) continue;
-    report(str("the checkpoint of step ", machines[i].saves.rbegin()->first, " of ",
-               describe_machine(machines, i),
-               " is not used: not every machine has it. The run continues from step ", step));
+    if (machines[i].named.empty()) continue;
+    const Save& newest = *machines[i].named.rbegin();
+    const bool is_of_same_step = newest.first == step && newest.second != id;
+    const bool is_lacking = is_of_same_step && !is_on_every_machine(machines, newest);
+    if (newest.first <= step && !is_lacking) continue;
+    report(str("the checkpoint of step ", newest.first, " of ", describe_machine(machines, i),
+               " is not used: not every machine has it. The run continues from ",
+               is_of_same_step ? "an earlier save of step " : "step ", step));
     return;
   }
+}
+
+// Gives the save its name on every machine, and verifies it. Renames damaged checkpoints, and
+// reports them. A collective.
+bool is_intact_everywhere(const Group& group, bool writes, const fs::path& folder,
+                          const std::string& save,
+                          const std::function<void(const std::string&)>& report) {
+  std::string damage;
+  once(group, writes, [&] {
+    if (!give_name_to_save(folder, save)) {
+      damage = str("the checkpoint ", folder.string(),
+                   " is not used: another process has deleted or replaced it meanwhile");
+      return;
+    }
+    try {
+      verify_checkpoint(folder);
+    } catch (const Error& error) {
+      if (!is_damage_error(error)) rethrow_unused_checkpoint(folder, error);
+      damage = rename_damaged_checkpoint(folder, error);
+    }
+  });
+  bool is_intact = true;
+  for (const std::string& of_rank : group.gather_object(damage)) {
+    if (of_rank.empty()) continue;
+    report(of_rank);
+    is_intact = false;
+  }
+  return is_intact;
 }
 
 }  // namespace
@@ -236,7 +295,8 @@ void abandon_interrupted_first_save(const Group& group, bool writes, const fs::p
                                     const std::function<void(const std::string&)>& report) {
   std::vector<fs::path> own;
   once(group, writes, [&] { own = checkpoints(output_dir, prefix); });
-  const auto save = interrupted_first_save(machines_of(group, writes, output_dir, own, prefix));
+  const auto save =
+      interrupted_first_save(machines_of(group, writes, output_dir, {.named = own}, prefix));
   if (!save) return;
   report(str("the checkpoint of step ", save->first,
              " is not used: the run was interrupted during its first save, and not every machine "
@@ -248,49 +308,48 @@ fs::path newest_common_checkpoint(const Group& group, bool writes, const fs::pat
                                   const std::string& prefix,
                                   const std::function<void(const std::string&)>& report,
                                   const std::function<bool(const fs::path&)>& accepts) {
-  std::vector<fs::path> own;
+  const auto is_checkpoint = [&](const std::string& name) {
+    return step_of_checkpoint(name, prefix) >= 0;
+  };
+  OwnCheckpoints own;
   once(group, writes, [&] {
     remove_unfinished_saves(output_dir, prefix);
-    own = checkpoints(output_dir, prefix);
-    if (accepts) std::erase_if(own, [&](const fs::path& each) { return !accepts(each); });
+    own = {.named = checkpoints(output_dir, prefix),
+           .kept = usable_kept_checkpoints(output_dir, is_checkpoint)};
+    if (!accepts) return;
+    std::erase_if(own.named, [&](const fs::path& each) { return !accepts(each); });
+    std::erase_if(own.kept, [&](const KeptCheckpoint& each) { return !accepts(each.path); });
   });
   const std::vector<Machine> machines = machines_of(group, writes, output_dir, own, prefix);
   const auto has_none = [](const Machine& machine) { return machine.saves.empty(); };
   if (std::all_of(machines.begin(), machines.end(), has_none)) return {};
-  for (std::int64_t below = std::numeric_limits<std::int64_t>::max();;) {
-    const std::optional<Save> common = newest_common(machines, below);
-    if (!common) throw_missing_on_machine(machines);
-    below = common->first;
-    const fs::path folder = output_dir / str(prefix, common->first);
-    std::string damage;
-    once(group, writes, [&] {
-      try {
-        verify_checkpoint(folder);
-      } catch (const Error& error) {
-        if (!is_damage_error(error)) rethrow_unused_checkpoint(folder, error);
-        damage = rename_damaged_checkpoint(folder, error);
-      }
-    });
-    bool is_intact = true;
-    for (const std::string& of_rank : group.gather_object(damage)) {
-      if (of_rank.empty()) continue;
-      report(of_rank);
-      is_intact = false;
-    }
-    if (!is_intact) continue;
-    report_newer(machines, common->first, report);
+  for (const Save& save : common_saves(machines)) {
+    const fs::path folder = output_dir / str(prefix, save.first);
+    if (!is_intact_everywhere(group, writes, folder, save.second, report)) continue;
+    once(group, writes, [&] { remove_unneeded_kept_checkpoints(output_dir, is_checkpoint); });
+    report_newer(machines, save, report);
     return path_of_writer(group, writes ? folder.string() : "");
   }
+  throw_missing_on_machine(machines);
 }
 
-fs::path common_checkpoint(const Group& group, bool writes, const fs::path& folder) {
-  once(group, writes, [&] { remove_unfinished_saves_of(folder); });
-  std::vector<Machine> machines =
-      machines_of(group, writes, folder, writes ? std::vector{folder} : std::vector<fs::path>(),
-                  folder.filename().string());
-  if (!newest_common(machines, std::numeric_limits<std::int64_t>::max()))
-    throw_missing_on_machine(machines);
-  once(group, writes, [&] { verify_checkpoint(folder); });
+fs::path common_checkpoint(const Group& group, bool writes, const fs::path& given) {
+  const fs::path folder = without_last_slash(given), parent = parent_folder(folder);
+  const auto is_target = [&](const std::string& name) { return name == folder.filename(); };
+  OwnCheckpoints own;
+  once(group, writes, [&] {
+    remove_unfinished_saves_of(folder);
+    own = {.named = {folder}, .kept = usable_kept_checkpoints(parent, is_target)};
+  });
+  const std::vector<Machine> machines =
+      machines_of(group, writes, folder, own, folder.filename().string());
+  const std::vector<Save> common = common_saves(machines);
+  if (common.empty()) throw_missing_on_machine(machines);
+  once(group, writes, [&] {
+    if (!give_name_to_save(folder, common.front().second)) throw_missing_on_machine(machines);
+    verify_checkpoint(folder);
+  });
+  once(group, writes, [&] { remove_unneeded_kept_checkpoints(parent, is_target); });
   return path_of_writer(group, writes ? folder.string() : "");
 }
 

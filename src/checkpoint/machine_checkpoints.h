@@ -51,13 +51,16 @@ void abandon_interrupted_first_save(const Group& group, bool writes,
 
 // Returns the newest checkpoint that is intact on every machine, or an empty path if no machine has
 // one. Damaged checkpoints are renamed and reported. A newer checkpoint that a machine lacks is
-// reported too. If `accepts` is set, only checkpoints for which it returns true count.
+// reported too. If `accepts` is set, only checkpoints for which it returns true count. A machine
+// that has replaced the checkpoint by one that another machine lacks has kept it
+// (checkpoint/kept_checkpoints.h), and gives it its name back.
 std::filesystem::path newest_common_checkpoint(
     const Group& group, bool writes, const std::filesystem::path& output_dir,
     const std::string& prefix, const std::function<void(const std::string&)>& report,
     const std::function<bool(const std::filesystem::path&)>& accepts = {});
 
-// Verifies a folder that the caller has named on every machine, and returns this machine's folder.
+// Verifies a folder that the caller has named on every machine, and returns this machine's folder,
+// without a slash at its end. A kept checkpoint gets its name back here too.
 std::filesystem::path common_checkpoint(const Group& group, bool writes,
                                         const std::filesystem::path& folder);
 

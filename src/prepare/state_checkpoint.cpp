@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "base/file_calls.h"
+#include "checkpoint/collective_save.h"
 #include "checkpoint/gradient_bytes.h"
 #include "checkpoint/gradient_state.h"
 #include "checkpoint/job_lock.h"
@@ -95,6 +96,16 @@ fs::path update_best(SavedObjects& saved, const fs::path& all, const ProjectConf
   return saved.best ? folder_of(all, *saved.best) : fs::path();
 }
 
+// Returns what happens to the older checkpoints of the project when the next one is complete.
+CheckpointRotation next_rotation(AcceleratorState& state, const fs::path& all,
+                                 const ProjectConfiguration& project,
+                                 const std::optional<double>& metric) {
+  return {.limit = project.total_limit,
+          .keep = update_best(state.saved, all, project, metric),
+          .keep_every = project.keep_every,
+          .abandon_after = state.saved.iteration};
+}
+
 void check_metric_of_folder(const fs::path& folder, const SaveStateOptions& options) {
   if (folder.empty() || !options.metric) return;
   throw UsageError("checkpoint.metric",
@@ -126,6 +137,26 @@ std::vector<TensorDict> saved_random_states(const AcceleratorState& state) {
 bool writes_checkpoints(const AcceleratorState& state, const ProjectConfiguration& project) {
   return project.save_on_each_node ? state.process.is_local_main_process()
                                    : state.group.rank() == 0;
+}
+
+// Gathers what the processes that write need, and checks that it fits into the folder. Returns it
+// in these processes. A collective.
+StateContents gather_contents(AcceleratorState& state, const ProjectConfiguration& project,
+                              const OpenWindows& open, bool writes, const fs::path& staged) {
+  const Group& group = state.group;
+  const std::vector<TensorDict> random = saved_random_states(state);
+  const auto elastic = state.elastic ? std::optional(state.elastic->position()) : std::nullopt;
+  Json windows = Json::array();
+  for (const std::string& of_rank : group.gather_object(json_of(open.windows).dump()))
+    windows.push_back(Json::parse(of_rank));
+  const std::uintmax_t gradients =
+      bytes_of_gradients(group, open.gradients, project.save_on_each_node);
+  StateContents contents;
+  once(group, writes, [&] {
+    contents = state_contents(state, random, std::move(windows), elastic);
+    check_free_space(staged, bytes_of_state(state, contents) + gradients, "a checkpoint");
+  });
+  return contents;
 }
 
 void require_none_damaged(const fs::path& all) {
@@ -199,55 +230,31 @@ fs::path save_state_checkpoint(AcceleratorState& state, const ProjectConfigurati
   });
   if (project.save_on_each_node)
     require_separate_folders(group, writes, parent_of_save(project, folder));
-  std::shared_ptr<CheckpointSave> save;  // set in a process that writes
-  fs::path target = folder, best;
-  once(group, writes, [&] {
+  fs::path target = folder;
+  StateContents contents;  // of a process that writes
+  SaveParts parts{.writes = writes,
+                  .on_each_node = project.save_on_each_node,
+                  .asynchronous = options.asynchronous};
+  parts.begin = [&] {
+    NewCheckpoint made;
     if (folder.empty()) {
       const fs::path all = checkpoints_of(project, "save_state()");
       lock_project(state, all);
       target = next_folder(state, all);
-      best = update_best(state.saved, all, project, options.metric);
+      made.rotation = next_rotation(state, all, project, options.metric);
     }
-    save = std::make_shared<CheckpointSave>(target, kProjectPrefix);
-  });
-  const fs::path staged = path_of_writer(group, save ? save->path().string() : "");
-  if (project.save_on_each_node) {
-    const std::string id = new_save_id(group);
-    once(group, writes, [&] { write_machine_file(staged, id); });
-  }
-  once(group, true, [&] { call_with(state.saved.before_save, staged); });
-  const std::vector<TensorDict> random = saved_random_states(state);
-  const auto elastic = state.elastic ? std::optional(state.elastic->position()) : std::nullopt;
-  Json windows = Json::array();
-  for (const std::string& of_rank : group.gather_object(json_of(open.windows).dump()))
-    windows.push_back(Json::parse(of_rank));
-  const std::uintmax_t gradients =
-      bytes_of_gradients(group, open.gradients, project.save_on_each_node);
-  StateContents contents;  // of a process that writes
-  once(group, writes, [&] {
-    contents = state_contents(state, random, std::move(windows), elastic);
-    check_free_space(staged, bytes_of_state(state, contents) + gradients, "a checkpoint");
-  });
-  // An asynchronous save calls it twice if there is too little memory for a copy.
-  const auto write = [&] {
+    made.save = std::make_shared<CheckpointSave>(target, kProjectPrefix);
+    return made;
+  };
+  parts.call_hooks = [&](const fs::path& staged) { call_with(state.saved.before_save, staged); };
+  parts.gather = [&](const fs::path& staged) {
+    contents = gather_contents(state, project, open, writes, staged);
+  };
+  parts.write = [&](const fs::path& staged) {
     if (!open.empty()) save_safetensors(staged / gradients_file(group.rank()), open.gradients);
     if (writes) write_state(state, contents, staged);
   };
-  CheckpointRotation rotation;
-  if (folder.empty())
-    rotation = {.limit = project.total_limit,
-                .keep = best,
-                .keep_every = project.keep_every,
-                .abandon_after = state.saved.iteration};
-  const auto publish = [save, rotation] { save->publish(rotation); };
-  const auto rotate = [save, rotation] { save->rotate(rotation); };
-  if (options.asynchronous) {
-    state.background_save.start(write, writes, publish, rotate);
-  } else {
-    once(group, true, write);
-    once(group, writes, publish);
-    once(group, writes, rotate);
-  }
+  save_checkpoint(group, state.background_save, parts);
   if (folder.empty()) ++state.saved.iteration;
   return path_of_writer(group, target.string());
 }
@@ -257,7 +264,7 @@ bool load_state_checkpoint(AcceleratorState& state, const ProjectConfiguration& 
   const Group& group = state.group;
   state.gradients.announcer().require_all_have_data("load_state");
   state.background_save.finish();
-  const fs::path from = folder_to_load(state, project, folder);
+  const fs::path from = folder_to_load(state, project, without_last_slash(folder));
   if (from.empty()) return false;
   once(group, true, [&] { call_with(state.saved.before_load, from); });
   std::optional<LoadedState> loaded;

@@ -2,15 +2,12 @@
 
 #include <utility>
 
-#include "anatomy/step_mark.h"
 #include "anatomy/textbook.h"
 #include "base/available_memory.h"
-#include "base/file_calls.h"
 #include "checkpoint/gradient_bytes.h"
 #include "checkpoint/gradient_state.h"
 #include "checkpoint/job_lock.h"
 #include "checkpoint/machine_checkpoints.h"
-#include "hasten/anatomy/out_of_memory.h"
 #include "hasten/base/error.h"
 #include "hasten/base/files.h"
 #include "hasten/base/text.h"
@@ -44,20 +41,6 @@ std::uintmax_t bytes_without_gradients(const fs::path& folder) {
     if (!unknown) bytes += size;
   }
   return bytes;
-}
-
-// Does a part of a save. A lack of memory and an error of std::filesystem become errors of hasten,
-// because once() throws only those in the other processes too, and all of them have to continue.
-void do_part_of_save(const std::function<void()>& part) {
-  try {
-    part();
-  } catch (const fs::filesystem_error& error) {
-    throw io_error_of(error);
-  } catch (const std::exception& error) {
-    if (!is_out_of_memory(error)) throw;
-    throw MemoryError("trainer.out-of-memory", {.what = "the memory ran out in the save",
-                                                .got = anatomy::short_message(error)});
-  }
 }
 
 }  // namespace
@@ -157,6 +140,41 @@ fs::path Trainer::Impl::RunCheckpoints::folder_of(std::int64_t step) const {
 
 void Trainer::Impl::RunCheckpoints::save(const StepTotals& window, std::int64_t micro_batches) {
   finish();
+  begin_state_of_save(micro_batches);
+  const TrainingPosition now = position(window, micro_batches);
+  trainer_.use_evaluated_weights();
+  const std::uintmax_t gradients = micro_batches > 0 ? gradient_bytes() : 0;
+  std::vector<TensorDict> random;
+  SaveParts parts{.writes = trainer_.writes(),
+                  .on_each_node = trainer_.args.save_on_each_node,
+                  .asynchronous = is_asynchronous()};
+  parts.begin = [&] { return begin_checkpoint(gradients); };
+  if (!trainer_.args.save_only_model) {
+    parts.call_hooks = [&](const fs::path& staged) {
+      trainer_.accelerator.call_save_hooks(staged);
+    };
+    // A hook may draw random numbers, so the generators are saved as they are after it.
+    parts.gather = [&](const fs::path&) { random = generators(); };
+  }
+  parts.write = [&](const fs::path& staged) { write(staged, now, random); };
+  const auto give_up = [&](const Error& error) {
+    report_failure(str("the checkpoint of step ", newest_.step, " was not saved: ", error.what()),
+                   error.what());
+    complete(false);
+  };
+  try {
+    save_checkpoint(trainer_.group(), save_, parts);
+  } catch (const IoError& error) {
+    return give_up(error);
+  } catch (const MemoryError& error) {
+    return give_up(error);
+  }
+  if (!parts.asynchronous) complete(true);
+}
+
+// Brings the state up to date that the next checkpoint has, and keeps the old one in case of a
+// failure.
+void Trainer::Impl::RunCheckpoints::begin_state_of_save(std::int64_t micro_batches) {
   TrainerState& state = trainer_.state;
   run_.parameters.check_unchanged(*trainer_.model, state.global_step);
   state.callbacks.clear();
@@ -164,62 +182,27 @@ void Trainer::Impl::RunCheckpoints::save(const StepTotals& window, std::int64_t 
     state.callbacks[key] = callback->attributes();
   best_before_ = state.best_model_checkpoint;
   update_best_checkpoint();
-  const TrainingPosition now = position(window, micro_batches);
-  trainer_.use_evaluated_weights();
-  const std::vector<TensorDict> random = generators();
   before_ = newest_;
   newest_ = {.step = state.global_step, .micro_batches = micro_batches};
   state_of_save_ = state;
-  const CheckpointRotation rotation{.limit = trainer_.args.save_total_limit,
-                                    .keep = state.best_model_checkpoint,
-                                    .keep_every = trainer_.args.save_keep_every,
-                                    .abandon_after = last_saved_};
-  const bool asynchronous = is_asynchronous(), writes = trainer_.writes();
-  const std::uintmax_t gradients = micro_batches > 0 ? gradient_bytes() : 0;
-  const auto save_once = [&](bool is_worker, const std::function<void()>& part) {
-    once(trainer_.group(), is_worker, [&] { do_part_of_save(part); });
-  };
-  const auto give_up = [&](const Error& error) {
-    report_failure(str("the checkpoint of step ", newest_.step, " was not saved: ", error.what()),
-                   error.what());
-    complete(false);
-  };
-  try {
-    std::shared_ptr<CheckpointSave> own;  // set in a process that writes a folder
-    save_once(writes, [&] {
-      check_free_space(trainer_.args.output_dir, expected_bytes(gradients), "a checkpoint");
-      own = std::make_shared<CheckpointSave>(folder_of(newest_.step));
-      mark_job(own->path());
-    });
-    // With save_on_each_node, each machine has a folder, and its ranks follow the one that writes
-    // it.
-    const fs::path staged = path_of_writer(trainer_.group(), own ? own->path().string() : "");
-    if (trainer_.args.save_on_each_node) {
-      const std::string save = new_save_id(trainer_.group());
-      save_once(writes, [&] { write_machine_file(staged, save); });
-    }
-    if (!trainer_.args.save_only_model) {
-      save_once(true, [&] { trainer_.accelerator.call_save_hooks(staged); });
-    }
-    const auto copy = [&] { do_part_of_save([&] { write(staged, now, random); }); };
-    const auto publish = [own, rotation] { own->publish(rotation); };
-    const auto rotate = [own, rotation] { own->rotate(rotation); };
-    if (asynchronous) return save_.start(copy, writes, publish, rotate);
-    once(trainer_.group(), true, copy);
-    save_once(writes, publish);
-    save_once(writes, rotate);
-  } catch (const IoError& error) {
-    return give_up(error);
-  } catch (const MemoryError& error) {
-    return give_up(error);
-  }
-  complete(true);
+}
+
+// Creates the folder of a checkpoint, in a process that writes one.
+NewCheckpoint Trainer::Impl::RunCheckpoints::begin_checkpoint(std::uintmax_t gradients) const {
+  const TrainingArguments& args = trainer_.args;
+  check_free_space(args.output_dir, expected_bytes(gradients), "a checkpoint");
+  NewCheckpoint made{.save = std::make_shared<CheckpointSave>(folder_of(newest_.step)),
+                     .rotation = {.limit = args.save_total_limit,
+                                  .keep = trainer_.state.best_model_checkpoint,
+                                  .keep_every = args.save_keep_every,
+                                  .abandon_after = last_saved_}};
+  mark_job(made.save->path());
+  return made;
 }
 
 // Returns the generators of all processes. Elastic ranks draw the same numbers outside of
 // micro-batches. A collective.
 std::vector<TensorDict> Trainer::Impl::RunCheckpoints::generators() const {
-  if (trainer_.args.save_only_model) return {};
   std::vector<TensorDict> of_ranks = random_states(trainer_.group());
   if (trainer_.is_elastic()) of_ranks.resize(1);
   return of_ranks;
@@ -282,7 +265,8 @@ TrainingPosition Trainer::Impl::RunCheckpoints::position(const StepTotals& windo
                             .loader = run_.loader->state(),
                             .losses = run_.losses.position(),
                             .elastic = trainer_.accelerator.elastic_position(),
-                            .loss_scale = trainer_.loss_scale_position()};
+                            .loss_scale = trainer_.loss_scale_position(),
+                            .due = due_};
   run_.schedule.save_in(position, trainer_.state.global_step);
   if (micro_batches > 0) position.windows = trainer_.gather_windows(window, run_.losses.open_sum());
   if (run_.hashes) position.hash_chain = run_.hashes->position();

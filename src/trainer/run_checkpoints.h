@@ -16,9 +16,11 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "checkpoint/collective_save.h"
 #include "checkpoint/group_save.h"
 #include "hasten/checkpoint/checkpoint_folders.h"
 #include "trainer/run_parts.h"
@@ -61,6 +63,11 @@ class Trainer::Impl::RunCheckpoints {
   }
   // The folder of a step.
   std::filesystem::path folder_of(std::int64_t step) const;
+  // Sets the work that is due after the current step. The checkpoints of save() contain it.
+  void set_due(const std::optional<DueWork>& due) { due_ = due; }
+  // Sets the folder of the best model in the Trainer's state, once there is a checkpoint of the
+  // best step.
+  void update_best_checkpoint() const;
 
  private:
   // Returns a function that logs what the lock on output_dir reports.
@@ -71,7 +78,8 @@ class Trainer::Impl::RunCheckpoints {
   // gradients: those of the latest one, or bytes() if there is none.
   std::uintmax_t expected_bytes(std::uintmax_t gradients) const;
   std::uintmax_t gradient_bytes() const;
-  void update_best_checkpoint() const;
+  void begin_state_of_save(std::int64_t micro_batches);
+  NewCheckpoint begin_checkpoint(std::uintmax_t gradients) const;
   TrainingPosition position(const StepTotals& window, std::int64_t micro_batches);
   std::vector<TensorDict> generators() const;
   // True if the files are to be written in the background. A collective.
@@ -92,6 +100,7 @@ class Trainer::Impl::RunCheckpoints {
   std::int64_t last_saved_ = 0;
   SavePosition newest_;         // the newest save that has begun and has not failed
   SavePosition before_;         // the one before it
+  std::optional<DueWork> due_;  // the work after the current step
   std::string last_failure_;    // the reason, if the latest save has failed
   std::string best_before_;     // the folder of the best model before it
   TrainerState state_of_save_;  // the state that on_save receives

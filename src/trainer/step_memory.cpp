@@ -3,6 +3,7 @@
 #include <exception>
 #include <utility>
 
+#include "device/memory_failure.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
 
@@ -34,7 +35,7 @@ void Trainer::Impl::StepMemory::run(const std::string& name, const std::function
     throw;
   } catch (const std::exception& error) {
     if (!is_out_of_memory(error)) throw;
-    text = anatomy::short_message(error);
+    text = short_message(error);
     requested = anatomy::requested_bytes(error);
   }
   if (!text.empty()) report(name, text, requested);

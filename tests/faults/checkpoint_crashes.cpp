@@ -129,6 +129,12 @@ bool try_save(const std::function<void()>& save, const fs::path& folder, const J
   }
 }
 
+// True if every process has the folder, each on its own machine. All have to load it, or none.
+bool all_have(const Accelerator& accelerator, const fs::path& folder) {
+  const auto of_ranks = accelerator.group().gather_object(fs::exists(folder) ? "1" : "");
+  return std::find(of_ranks.begin(), of_ranks.end(), "") == of_ranks.end();
+}
+
 // Runs a training loop written by the user, without a Trainer.
 void run_loop(const fs::path& folder, const Journal& journal, const SaveOptions& saves) {
   Accelerator accelerator({.gradient_accumulation_steps = 2,
@@ -146,7 +152,7 @@ void run_loop(const fs::path& folder, const Journal& journal, const SaveOptions&
   const fs::path only = folder / "state";
   if (!saves.replaces) {
     accelerator.load_state();
-  } else if (fs::exists(only)) {
+  } else if (all_have(accelerator, only)) {
     accelerator.load_state(only);
   }
   const bool is_main = accelerator.is_main_process();
@@ -559,6 +565,12 @@ int main(int argc, char** argv) {
     check_run(str("asynchronous save_state on each machine, machine ", machine),
               run_on_two_machines(machine, {.asynchronous = true, .on_each_node = true}),
               stride_of_ranks);
+    const Run replacing = run_on_two_machines(machine, {.replaces = true, .on_each_node = true});
+    const std::string name =
+        str("save_state that replaces a folder on each machine, machine ", machine);
+    check_run(name, replacing, stride_of_ranks);
+    if (machine == 0)
+      check_run(name + ", without a swap", on_file_server(replacing), stride_of_ranks);
   }
   check_restored_meanwhile(replaces);
   check_second_run("the second run of save_state", loop_with(plain), stride_of_ranks);

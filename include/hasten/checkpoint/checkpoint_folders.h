@@ -71,13 +71,17 @@ class HASTEN_API CheckpointSave {
   void commit(const CheckpointRotation& rotation = {});
   // The two halves of commit(): publish() ends with the rename, and rotate() deletes old
   // checkpoints. Machines that have their own folders call rotate() when all of them have the new
-  // checkpoint.
+  // checkpoint. If path() has a machine.json, publish() does not delete an older checkpoint of this
+  // name but keeps it under a hidden name until rotate().
   void publish(const CheckpointRotation& rotation = {});
   void rotate(const CheckpointRotation& rotation) const;
 
  private:
+  void remove_kept() const;
+
   std::string prefix_;
   StagedDirectory staged_;
+  std::string save_;  // the identifier in machine.json, once publish() has been called
 };
 
 // The folders `checkpoint-N`, by ascending step. If a process was killed while it replaced one of
@@ -86,14 +90,16 @@ class HASTEN_API CheckpointSave {
 HASTEN_API std::vector<std::filesystem::path> checkpoints(
     const std::filesystem::path& output_dir, const std::string& prefix = kCheckpointPrefix);
 // The checkpoint with the highest step that is complete and verified (verify_checkpoint); an empty
-// path if there is none. Changes nothing else than checkpoints() does.
+// path if there is none. Changes nothing else than checkpoints() does. Another process may save and
+// delete checkpoints meanwhile.
 HASTEN_API std::filesystem::path last_checkpoint(const std::filesystem::path& output_dir,
                                                  const std::string& prefix = kCheckpointPrefix);
 // Does the same for a run that resumes. Before it finds that checkpoint, it renames each damaged
 // checkpoint to `checkpoint-N.damaged`, with `.2` and so on, and passes `report` a sentence that
 // names the file. It throws for a checkpoint of a newer version (DataError
 // "checkpoint.newer-version") and if files cannot be opened (IoError "io.open"). If `accepts` is
-// given, only checkpoints for which it returns true count.
+// given, only checkpoints for which it returns true count. A checkpoint that another process
+// deletes or replaces meanwhile does not count as damaged: the checkpoints are listed again.
 HASTEN_API std::filesystem::path recover_last_checkpoint(
     const std::filesystem::path& output_dir, const std::function<void(const std::string&)>& report,
     const std::string& prefix = kCheckpointPrefix,

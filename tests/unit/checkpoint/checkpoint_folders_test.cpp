@@ -10,6 +10,7 @@
 
 #include <csignal>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "hasten/base/files.h"
@@ -225,6 +226,26 @@ TEST_CASE("checkpoints: damaged ones are renamed and reported, and the one befor
   recover_last_checkpoint(folder, report);
   CHECK(fs::exists(folder / "checkpoint-40.damaged.2"));
   CHECK(reports.size() == 3);
+}
+
+TEST_CASE("checkpoints: one that another process deletes meanwhile is not damaged") {
+  const Checkpoints run({5});
+  const fs::path& folder = run.folder.path();
+  std::vector<std::string> reports;
+  bool has_saved = false;
+  // A job saves the next checkpoint, and deletes this one, after the folder has been listed.
+  const auto accept = [&](const fs::path&) {
+    if (std::exchange(has_saved, true)) return true;
+    CheckpointSave next(folder / "checkpoint-6");
+    write_file_atomically(next.path() / "trainer_state.json", "step 6");
+    next.commit({.limit = 1});
+    return true;
+  };
+  const auto report = [&](const std::string& text) { reports.push_back(text); };
+  CHECK(recover_last_checkpoint(folder, report, kCheckpointPrefix, accept) ==
+        folder / "checkpoint-6");
+  CHECK(reports.empty());
+  CHECK(run.names() == FolderNames{"checkpoint-6"});
 }
 
 TEST_CASE("checkpoints: one whose replacement was interrupted is found at once on any machine") {

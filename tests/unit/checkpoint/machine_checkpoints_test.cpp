@@ -5,9 +5,11 @@
 #include <doctest/doctest.h>
 
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
+#include "checkpoint/kept_checkpoints.h"
 #include "hasten/accelerator.h"
 #include "hasten/base/error.h"
 #include "hasten/base/files.h"
@@ -15,6 +17,8 @@
 #include "hasten/checkpoint/checkpoint_folders.h"
 #include "hasten/checkpoint/manifest.h"
 #include "hasten/process/notebook_launcher.h"
+#include "unit/check_in_fork.h"
+#include "unit/interrupted_replacement.h"
 #include "unit/prepare/multiprocess_checks.h"
 
 namespace checkpoint_machine_checkpoints_test {
@@ -33,6 +37,39 @@ void write_checkpoint(const fs::path& folder, int step, const std::string& save)
   write_file_atomically(checkpoint / "trainer_state.json", "{}");
   if (!save.empty()) write_machine_file(checkpoint, save);
   write_manifest(checkpoint);
+}
+
+// Gives a save its name on one machine, as a process does before the other machines have the save.
+std::unique_ptr<CheckpointSave> publish(const fs::path& checkpoint, const std::string& save) {
+  auto published = std::make_unique<CheckpointSave>(checkpoint);
+  write_file_atomically(published->path() / "trainer_state.json", save);
+  write_machine_file(published->path(), save);
+  published->publish();
+  return published;
+}
+
+// Publishes the save on these machines in a process that is gone afterwards, and so never deletes
+// what it has kept.
+void publish_and_end(const fs::path& all, const std::vector<std::string>& machines,
+                     const std::string& checkpoint, const std::string& save) {
+  REQUIRE(check_in_fork([&] {
+    for (const std::string& machine : machines) publish(all / machine / checkpoint, save);
+    return true;
+  }));
+}
+
+void save_on_both(const fs::path& all, const std::string& checkpoint, const std::string& save) {
+  for (const std::string& machine : kMachines)
+    publish(all / machine / checkpoint, save)->rotate({});
+}
+
+std::vector<std::string> hidden_names(const fs::path& folder) {
+  std::vector<std::string> names;
+  for (const auto& entry : fs::directory_iterator(folder)) {
+    if (entry.path().filename().native().starts_with('.'))
+      names.push_back(entry.path().filename().string());
+  }
+  return names;
 }
 
 // One of the two processes on one of the two machines.
@@ -180,6 +217,99 @@ TEST_CASE("machine checkpoints: folders of one step from two saves are not one c
     require(load("checkpoint-10") == (machine.folder / "checkpoint-10").string(), "step 10");
     require(load("checkpoint-20") == "checkpoint.missing-on-machine", "step 20");
   });
+}
+
+TEST_CASE("machine checkpoints: one that is replaced stays until every machine has the new one") {
+  const TemporaryDirectory all;
+  const fs::path own = all.path() / "a" / "checkpoint-10",
+                 other = all.path() / "b" / own.filename();
+  save_on_both(all.path(), "checkpoint-10", "first");
+  CHECK(hidden_names(own.parent_path()).empty());
+  // The job was killed after only one machine had replaced its checkpoint.
+  publish_and_end(all.path(), {"a"}, "checkpoint-10", "second");
+  CHECK(id_in_machine_file(own) == "second");
+  CHECK(hidden_names(own.parent_path()).size() == 1);
+  require_newest(all.path(), "checkpoint-10", 1, "the checkpoint of step 10 of machine 0 (rank 0");
+  CHECK(read_file(own / "trainer_state.json") == "first");
+  CHECK(id_in_machine_file(other) == "first");
+  CHECK(hidden_names(own.parent_path()).empty());
+  // The job was killed before any machine deleted the old one.
+  publish_and_end(all.path(), kMachines, "checkpoint-10", "third");
+  require_newest(all.path(), "checkpoint-10", 0);
+  for (const fs::path& each : {own, other}) {
+    CHECK(id_in_machine_file(each) == "third");
+    CHECK(hidden_names(each.parent_path()).empty());
+  }
+}
+
+TEST_CASE("machine checkpoints: a folder of any name that one machine has replaced is loaded") {
+  const TemporaryDirectory all;
+  save_on_both(all.path(), "state", "first");
+  publish_and_end(all.path(), {"b"}, "state", "second");
+  on_two_machines(all.path(), [](MachineProcess& machine) {
+    const fs::path found =
+        common_checkpoint(machine.group, machine.writes, machine.folder / "state" / "");
+    require(found == machine.folder / "state", found.string());
+    require(id_in_machine_file(found) == "first", id_in_machine_file(found));
+  });
+  CHECK(hidden_names(all.path() / "b").empty());
+}
+
+TEST_CASE("machine checkpoints: a program that loads while machines save loses no checkpoint") {
+  const TemporaryDirectory all;
+  const fs::path own = all.path() / "a" / "checkpoint-10",
+                 other = all.path() / "b" / own.filename();
+  save_on_both(all.path(), "checkpoint-10", "first");
+  const auto job = publish(own, "second");
+  require_newest(all.path(), "checkpoint-10", 1, "an earlier save of step 10");
+  CHECK(id_in_machine_file(own) == "first");
+  CHECK(hidden_names(own.parent_path()).size() == 1);
+  publish(other, "second")->rotate({});
+  job->rotate({});
+  for (const fs::path& each : {own, other}) {
+    CHECK(id_in_machine_file(each) == "second");
+    verify_checkpoint(each);
+    CHECK(hidden_names(each.parent_path()).empty());
+  }
+}
+
+TEST_CASE("machine checkpoints: the old one is used if the new one of the same step is damaged") {
+  const TemporaryDirectory all;
+  save_on_both(all.path(), "checkpoint-10", "first");
+  publish_and_end(all.path(), kMachines, "checkpoint-10", "second");
+  write_file_atomically(all.path() / "b" / "checkpoint-10" / "trainer_state.json", "changed");
+  require_newest(all.path(), "checkpoint-10", 1, "checkpoint-10 cannot be used");
+  CHECK(fs::exists(all.path() / "b" / "checkpoint-10.damaged"));
+  for (const std::string& machine : kMachines)
+    CHECK(id_in_machine_file(all.path() / machine / "checkpoint-10") == "first");
+}
+
+TEST_CASE("machine checkpoints: one that a file system without a swap has moved aside is kept") {
+  const TemporaryDirectory all;
+  const fs::path folder = all.path() / "a";
+  for (const std::string& machine : kMachines) write_checkpoint(all.path() / machine, 10, "first");
+  // The process was killed after it had given the new folder its name.
+  fs::rename(folder / "checkpoint-10", folder / str(".checkpoint-10", kReplaced, kElsewhere));
+  write_checkpoint(folder, 10, "second");
+  require_newest(all.path(), "checkpoint-10", 1, "an earlier save of step 10");
+  CHECK(id_in_machine_file(folder / "checkpoint-10") == "first");
+  // Nobody knows whether the process on another machine has ended, so the next save deletes this.
+  CHECK(hidden_names(folder) ==
+        std::vector<std::string>{str(".checkpoint-10.kept-1", kPartial, kElsewhere)});
+  save_on_both(all.path(), "checkpoint-20", "third");
+  CHECK(hidden_names(folder).empty());
+}
+
+TEST_CASE("machine checkpoints: a kept one does not appear again after the new one was deleted") {
+  const TemporaryDirectory all;
+  save_on_both(all.path(), "checkpoint-10", "first");
+  publish_and_end(all.path(), kMachines, "checkpoint-10", "second");
+  for (const std::string& machine : kMachines)
+    fs::remove_all(all.path() / machine / "checkpoint-10");
+  on_two_machines(all.path(), [](MachineProcess& machine) {
+    require(machine.newest() == "none", "a checkpoint was found");
+  });
+  for (const std::string& machine : kMachines) CHECK(hidden_names(all.path() / machine).empty());
 }
 
 TEST_CASE("machine checkpoints: a machine without checkpoints is named") {

@@ -155,6 +155,25 @@ TEST_CASE("load_state: a folder whose replacement was interrupted on another mac
   CHECK(fs::exists(state));
 }
 
+TEST_CASE("load_state: a project continues after a folder that is named with a slash at its end") {
+  const TemporaryDirectory project;
+  const AcceleratorOptions options{
+      .cpu = true,
+      .project_config = {.project_dir = project.path(), .automatic_checkpoint_naming = true}};
+  Net net;
+  fs::path last;
+  {
+    Accelerator first(options);
+    const auto model = first.prepare(net);
+    for (int saves = 0; saves < 3; ++saves) last = first.save_state();
+  }
+  CHECK(last.filename() == "checkpoint_2");
+  Accelerator second(options);
+  const auto model = second.prepare(net);
+  CHECK(second.load_state(last / ""));
+  CHECK(second.save_state().filename() == "checkpoint_3");
+}
+
 TEST_CASE("load_state: only damaged checkpoints are an error, never a new start") {
   const TemporaryDirectory project;
   const AcceleratorOptions options{

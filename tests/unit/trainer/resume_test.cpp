@@ -103,6 +103,7 @@ TEST_CASE("resume: a limit of one keeps the best checkpoint beside the newest") 
   write_file_atomically(newest / "trainer_state.json", state);
   write_manifest(newest);
   args.max_steps = 14;
+  args.resume_from_checkpoint = (newest / "").string();
   CHECK(run(args, rows(20), 0, eval).best == found);
   fs::remove(folder.path);
 }

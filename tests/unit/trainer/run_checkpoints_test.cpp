@@ -204,6 +204,24 @@ TEST_CASE("Trainer: a checkpoint that cannot be written is reported, and trainin
   }
 }
 
+TEST_CASE("resume: random numbers that a hook of a save draws do not change the run") {
+  const auto run = [](const TrainingArguments& args) {
+    const auto model = new_model(0.1);
+    Trainer trainer(model, args, {.train_dataset = TrainerDataset(rows(20))});
+    trainer.accelerator().register_save_state_pre_hook(
+        [](const fs::path&) { (void)torch::rand({1}); });
+    trainer.train();
+    ResumedRun out;
+    for (const auto& [name, tensor] : model->state_dict()) out.weights[name] = tensor.clone();
+    return out;
+  };
+  const Folder whole, rest;
+  const ResumedRun straight = run(ten_steps(whole.path));
+  TrainingArguments args = ten_steps(rest.path);
+  args.resume_from_checkpoint = (whole.path / "checkpoint-4").string();
+  check_same(straight, run(args));
+}
+
 TEST_CASE("Trainer: the reason why several checkpoints are not saved is logged once") {
   const Folder folder;
   TrainingArguments args = ten_steps(folder.path);
