@@ -65,6 +65,27 @@ WindowPosition window_from(const Json& json) {
           .flos = json.at("flos").get<double>()};
 }
 
+Json json_of(const DueWork& due) {
+  return {{"evaluation", due.evaluation},
+          {"epoch_end", due.epoch_end},
+          {"learning_rate", json_of_number<Json>(due.learning_rate)},
+          {"grad_norm", json_of_number<Json>(due.grad_norm)}};
+}
+
+// Throws JsonError unless the number, or the text of one that is not finite, is there.
+double real_number_at(const Json& json, const char* key) {
+  const std::optional<double> number = real_number_in(json.at(key));
+  if (!number) throw JsonError(str("a value of ", key, " that is not a number"));
+  return *number;
+}
+
+DueWork due_work_from(const Json& json) {
+  return {.evaluation = json.at("evaluation").get<bool>(),
+          .epoch_end = json.at("epoch_end").get<bool>(),
+          .learning_rate = real_number_at(json, "learning_rate"),
+          .grad_norm = real_number_at(json, "grad_norm")};
+}
+
 // In checkpoints of earlier versions a number that is not finite is null.
 std::map<std::string, double> schedule_state_from(const Json& json) {
   std::map<std::string, double> state;
@@ -116,6 +137,7 @@ void save_training_position(const fs::path& folder, const TrainingPosition& posi
     json["hash_chain"] = {{"previous", position.hash_chain->previous},
                           {"rows", position.hash_chain->rows}};
   }
+  if (position.due) json["due"] = json_of(*position.due);
   add_elastic(json, position.elastic);
   add_loss_scale(json, position.loss_scale);
   add_thread_count(json);
@@ -158,6 +180,8 @@ TrainingPosition load_training_position(const fs::path& folder) {
       position.hash_chain = {.previous = chain.at("previous").get<std::string>(),
                              .rows = chain.at("rows").get<std::vector<std::string>>()};
     }
+    // Earlier versions did not write it.
+    if (json.contains("due")) position.due = due_work_from(json.at("due"));
     position.elastic = elastic_of(json);
     position.loss_scale = loss_scale_of(json);
     return position;

@@ -8,6 +8,7 @@
 #include "base/unfinished_files.h"
 #include "checkpoint/machine_checkpoints.h"
 #include "checkpoint/thread_count.h"
+#include "data/loader_checks.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
 #include "hasten/checkpoint/checkpoint_folders.h"
@@ -81,20 +82,20 @@ void check_is_resumable(const fs::path& folder) {
 fs::path Trainer::Impl::Resume::folder() const {
   const TrainingArguments& args = trainer_.args;
   const auto report = [&](const std::string& damage) { trainer_.logger.warning(damage); };
+  const bool is_newest = args.resume_from_checkpoint == "true";
+  const fs::path named = without_last_slash(args.resume_from_checkpoint);
   if (args.save_on_each_node) {
     const bool writes = trainer_.writes();
-    if (args.resume_from_checkpoint != "true")
-      return common_checkpoint(trainer_.group(), writes, args.resume_from_checkpoint);
+    if (!is_newest) return common_checkpoint(trainer_.group(), writes, named);
     return newest_common_checkpoint(trainer_.group(), writes, args.output_dir, kCheckpointPrefix,
                                     report);
   }
   return broadcast_from_main(trainer_.group(), [&]() -> std::string {
-    if (args.resume_from_checkpoint == "true")
-      return recover_last_checkpoint(args.output_dir, report).string();
-    restore_replaced_folder(args.resume_from_checkpoint);
-    check_is_resumable(args.resume_from_checkpoint);
-    verify_checkpoint(args.resume_from_checkpoint);
-    return args.resume_from_checkpoint;
+    if (is_newest) return recover_last_checkpoint(args.output_dir, report).string();
+    restore_replaced_folder(named);
+    check_is_resumable(named);
+    verify_checkpoint(named);
+    return named.string();
   });
 }
 
@@ -172,11 +173,30 @@ Trainer::Impl::Resume::PendingState Trainer::Impl::Resume::restore() {
             "processes has changed"));
   }
   report_changes(checkpoint);
-  if (trainer_.args.ignore_data_skip)
-    return {.folder = from, .windows = {}};  // the window begins again with the epoch
-  return {.folder = from,
-          .windows = checkpoint.position.windows,
-          .loss_scale = checkpoint.position.loss_scale};
+  PendingState pending{.folder = from, .windows = {}};
+  restore_due_work(checkpoint, pending);
+  if (trainer_.args.ignore_data_skip) return pending;  // the window begins again with the epoch
+  pending.windows = checkpoint.position.windows;
+  pending.loss_scale = checkpoint.position.loss_scale;
+  return pending;
+}
+
+// Leaves out the work that was due only because the run ended inside of an epoch, if the run now
+// has more steps.
+void Trainer::Impl::Resume::restore_due_work(const CheckpointToResume& checkpoint,
+                                             PendingState& pending) const {
+  if (!checkpoint.position.due) return;
+  const LoaderState& loader = checkpoint.position.loader;
+  const std::int64_t step = checkpoint.state.global_step;
+  const bool is_inside_epoch = detail::is_inside_pass(loader);
+  DueWork& due = pending.due;
+  due = *checkpoint.position.due;
+  const bool is_end_done =
+      !due.epoch_end && (!is_inside_epoch || step >= checkpoint.state.max_steps);
+  if (!is_end_done) pending.open_epoch = is_inside_epoch ? loader.epoch : loader.epoch - 1;
+  if (!is_inside_epoch || step >= run_.plan.max_steps) return;
+  due.epoch_end = false;
+  if (is_end_done) due.evaluation = false;
 }
 
 void Trainer::Impl::Resume::restore_parts(const CheckpointToResume& checkpoint) {

@@ -30,6 +30,10 @@ class Trainer::Impl::Resume {
     std::filesystem::path folder;
     std::vector<WindowPosition> windows;  // the windows of all processes; empty between two steps
     std::optional<LossScalePosition> loss_scale = {};  // the scale of the gradients in the windows
+    DueWork due = {};  // the work that the run does before its first step
+    // If work is due: the epoch of the last step. Unset if only an evaluation is missing of the
+    // work at the end of that epoch.
+    std::optional<std::int64_t> open_epoch = {};
   };
   PendingState restore();
 
@@ -50,6 +54,7 @@ class Trainer::Impl::Resume {
   void restore_options(const CheckpointToResume& checkpoint) const;
   void resume_hashes(std::int64_t step, const std::optional<HashChainPosition>& position);
   void restore_callbacks(const TrainerState& before) const;
+  void restore_due_work(const CheckpointToResume& checkpoint, PendingState& pending) const;
   void find_best_checkpoint(TrainerState& state, const std::filesystem::path& resumed) const;
   void report_changes(const CheckpointToResume& checkpoint);
   void report_changed_data(const CheckpointToResume& checkpoint);

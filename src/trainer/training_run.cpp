@@ -49,6 +49,7 @@ TrainOutput Trainer::Run::train_to_end() {
   TrainerState& state = trainer_.state;
   const bool nothing_left = state.global_step >= run_.plan.max_steps;
   if (nothing_left) report_nothing_left();
+  do_due_work();
   if (args_.eval_on_start && trainer_.parts.eval_dataset && !nothing_left &&
       !control_.stops_on_signal()) {
     (void)evaluate();
@@ -110,7 +111,7 @@ void Trainer::Run::report_nothing_left() const {
 
 void Trainer::Run::run_epoch() {
   control_.begin_epoch();
-  const std::int64_t number = run_.loader->epoch();
+  open_epoch_ = run_.loader->epoch();
   trainer_.notify_callbacks(&TrainerCallback::on_epoch_begin);
   // The model is prepared while its weights are those that training begins with.
   if (!trainer_.prepared)
@@ -120,7 +121,13 @@ void Trainer::Run::run_epoch() {
                             resumed_.folder);
   train_on_epoch();
   check_parameters();
-  if (control_.stops_epoch()) run_.loader->set_epoch(number + 1);
+  skip_rest_of_epoch();
+  if (control_.stops_on_signal()) return leave_epoch();
+  end_epoch();
+}
+
+void Trainer::Run::end_epoch() {
+  open_epoch_.reset();
   trainer_.notify_callbacks(&TrainerCallback::on_epoch_end);
   control_.request_due_after_epoch();
   agree();
@@ -169,11 +176,6 @@ void Trainer::Run::end_substep() {
   save();
 }
 
-void Trainer::Run::save() {
-  checkpoints_.save(window_, window_batches_);
-  agree();
-}
-
 void Trainer::Run::agree() {
   control_.agree({.is_saved = checkpoints_.is_saved(trainer_.state.global_step, window_batches_),
                   .is_writing = checkpoints_.is_writing()});
@@ -188,9 +190,10 @@ void Trainer::Run::log_evaluate_save() {
     log_loss();
     agree();
   }
-  if (control.should_evaluate && trainer_.parts.eval_dataset && !control_.stops_on_signal()) {
-    control.should_evaluate = false;
+  evaluation_due_ = std::exchange(control.should_evaluate, false) && trainer_.parts.eval_dataset;
+  if (evaluation_due_ && !control_.stops_on_signal()) {
     const auto metrics = evaluate();
+    evaluation_due_ = !metrics;
     if (metrics && run_.schedule.follows_metric())
       run_.schedule.after_evaluation(metric_for_best(args_, *metrics));
     const bool best = metrics && update_best_metric(args_, *metrics, trainer_.state);
@@ -198,10 +201,7 @@ void Trainer::Run::log_evaluate_save() {
     agree();
   }
   control.should_evaluate = false;
-  if (control.should_save) {
-    control.should_save = false;
-    save();
-  }
+  save_if_requested();
 }
 
 void Trainer::Run::log_loss() {

@@ -52,6 +52,8 @@ class Trainer::Run {
   void report_nothing_left() const;
   // Runs from the position of the loader to the end of its epoch.
   void run_epoch();
+  // Does what is due at the end of an epoch.
+  void end_epoch();
   // Trains on the rest of the pass. If a stream has no more rows after the first pass, the run
   // ends, as in the Hugging Face Trainer.
   void train_on_epoch();
@@ -60,7 +62,6 @@ class Trainer::Run {
   // A callback may ask for a checkpoint inside the window. Logs and evaluations wait for the step.
   // With elastic ranks, checkpoints wait too.
   void end_substep();
-  void save();
   void agree();
   void log_evaluate_save();
   void log_loss();
@@ -74,6 +75,26 @@ class Trainer::Run {
   // Reports a series of such losses once: if the weights are NaN, every later loss is NaN too.
   void report_nonfinite_loss(const LossRecord::NonfiniteLosses& bad);
   TrainOutput finish();
+
+  // due_work.cpp defines what is left to a run that continues.
+
+  // True if a step has ended the epoch, and the work at its end has not begun.
+  bool is_epoch_end_due() const;
+  // Returns the work that is due after the current step, for a checkpoint of it.
+  std::optional<DueWork> due_work() const;
+  // If a callback has stopped the epoch, moves the loader to the next one.
+  void skip_rest_of_epoch();
+  void save();
+  // Saves if a checkpoint is requested. If a signal stops the run, or in a step that the run has
+  // resumed from, an existing checkpoint of the step stays.
+  void save_if_requested();
+  // Ends an epoch in which a signal has stopped the run. The run that continues does what is due at
+  // the end of the epoch.
+  void leave_epoch();
+  // Does what is due after the step of the checkpoint that the run continues. If a signal prevents
+  // it, it remains due.
+  void do_due_work();
+  void make_up_evaluation();
 
   // run_steps.cpp defines the steps.
 
@@ -134,8 +155,12 @@ class Trainer::Run {
 
   Clock::time_point start_;
   std::int64_t started_at_step_ = 0;
-  std::int64_t window_batches_ = 0;  // the batches of the open accumulation window
-  StepTotals window_;                // what this process contributes to it
+  // The number of the epoch whose end has not begun; unset between two epochs.
+  std::optional<std::int64_t> open_epoch_;
+  bool evaluation_due_ = false;            // a signal has skipped or stopped the last evaluation
+  bool continues_own_checkpoint_ = false;  // the run has resumed from a folder in output_dir
+  std::int64_t window_batches_ = 0;        // the batches of the open accumulation window
+  StepTotals window_;                      // what this process contributes to it
   // With elastic ranks, what each virtual rank of this process contributes to it.
   std::vector<StepTotals> virtual_rank_totals_;
   Impl::Resume::PendingState resumed_;  // is restored once the model is prepared

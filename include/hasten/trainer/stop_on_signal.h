@@ -19,8 +19,9 @@
 // gradients of an open accumulation window, the run stops after the current micro-batch (with
 // elastic ranks after the step). An evaluation of the run ends after the current batch and reports
 // nothing (several processes exchange their signals about twice a second during it), and no other
-// evaluation of the run begins. Apart from that, the run ends like any other that a callback stops.
-// A later run with the same object stops before its first step.
+// evaluation of the run begins. A run that continues from a checkpoint of the step makes up for
+// them before its first step (docs/formats.md). Apart from that, the run ends like any other that a
+// callback stops. A later run with the same object stops before its first step.
 //
 // SIGTERM, SIGHUP, SIGUSR1 and SIGUSR2 may be repeated, as schedulers and terminals do: they never
 // end the process.

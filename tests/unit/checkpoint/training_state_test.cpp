@@ -454,6 +454,40 @@ TEST_CASE("training state: the losses and the data's fingerprint are restored ex
   CHECK(read.hash_chain->rows == std::vector<std::string>{"bb", "cc"});
 }
 
+TEST_CASE("training state: the work that is due after the step is restored exactly") {
+  const TemporaryDirectory folder;
+  const fs::path file = folder.path() / "training_position.json";
+  const Training training;
+  AdamW adamw(training.parameters());
+  TrainingPosition position = kPosition;
+  const auto saved = [&] {
+    save_training_state(folder.path(), adamw, training.names, position, single_rank_states());
+    return load_training_position(folder.path()).due;
+  };
+  CHECK_FALSE(saved());
+  CHECK(read_file(file).find("due") == std::string::npos);
+  for (const double norm : {0.1 + 0.2, HUGE_VAL}) {
+    position.due = {.epoch_end = true, .learning_rate = 1e-5 / 3, .grad_norm = norm};
+    const std::optional<DueWork> read = saved();
+    REQUIRE(read);
+    CHECK_FALSE(read->evaluation);
+    CHECK(read->epoch_end);
+    CHECK(read->learning_rate == 1e-5 / 3);
+    CHECK(read->grad_norm == norm);
+  }
+  position.due->grad_norm = std::nan("");
+  CHECK(std::isnan(saved()->grad_norm));
+  const std::string whole = read_file(file);
+  for (const std::string other : {"1", "null", "\"yes\""}) {
+    CAPTURE(other);
+    std::string json = whole;
+    const std::string flag = "\"evaluation\": false";
+    json.replace(json.find(flag), flag.size(), "\"evaluation\": " + other);
+    write_file_atomically(file, json);
+    CHECK(code_of([&] { load_training_position(folder.path()); }) == "checkpoint.position");
+  }
+}
+
 TEST_CASE("training state: a schedule continues after a metric that was not finite") {
   const TemporaryDirectory folder;
   const fs::path file = folder.path() / "training_position.json";

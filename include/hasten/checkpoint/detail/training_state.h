@@ -92,6 +92,14 @@ struct LossScalePosition {
   std::int64_t skipped_since_log = 0;
 };
 
+// The work that a run still has to do after the step of the checkpoint, and before its next step.
+struct DueWork {
+  bool evaluation = false;  // a signal has skipped or stopped an evaluation
+  bool epoch_end = false;   // what is due at the end of the epoch has not begun
+  // The figures of the step, which the log at the end of the epoch contains.
+  double learning_rate = 0, grad_norm = 0;
+};
+
 struct TrainingPosition {
   std::string optimizer;  // its name, which save_training_state fills in
   std::int64_t scheduler_step = 0;
@@ -105,6 +113,7 @@ struct TrainingPosition {
   std::optional<HashChainPosition> hash_chain = {};
   std::optional<ElasticPosition> elastic = {};
   std::optional<LossScalePosition> loss_scale = {};  // unset if losses were not scaled
+  std::optional<DueWork> due = {};                   // unset if nothing is due
 };
 
 // The parameters by their names in the model, under which their state is stored.
