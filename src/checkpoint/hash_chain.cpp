@@ -10,6 +10,7 @@
 #include "base/json_number.h"
 #include "base/sha256.h"
 #include "base/strict_json.h"
+#include "checkpoint/hash_chain_lines.h"
 #include "formats/module_tensors.h"
 #include "formats/plain_tensor.h"
 #include "hasten/base/error.h"
@@ -102,6 +103,17 @@ HashChain read_hash_chain(const fs::path& file) {
     begin = end + 1;
   }
   return chain;
+}
+
+HashChain intact_links(const fs::path& file) {
+  HashChain links;
+  for (const std::string& line : split(read_file(file), '\n')) {
+    try {
+      links.push_back(link_of_line(file, links.size() + 1, line));
+    } catch (const DataError&) {  // the end of the file, or a damaged line
+    }
+  }
+  return links;
 }
 
 TensorHashes tensor_hashes(const TensorDict& tensors) {

@@ -17,6 +17,7 @@
 #include "hasten/base/text.h"
 #include "hasten/formats/module_weights.h"
 #include "hasten/formats/safetensors.h"
+#include "hasten/optim/detail/schedule_free.h"
 #include "prepare/registered_objects.h"
 #include "prepare/state_files.h"
 #include "prepare/window_state.h"
@@ -57,6 +58,9 @@ void LoadedState::apply() {
         optimizer, names_of_parameters(optimizer, state_.saved), load_safetensors(file), file,
         state_.stepping.offloads_states ? std::optional(at::Device(at::kCPU)) : std::nullopt);
     set_options(optimizer, json_.at("optimizers").at(i).at("groups"));
+    // The loaded weights are those of the saved mode, so that they do not move here.
+    if (auto* const averaging = dynamic_cast<WeightAveragingOptimizer*>(&optimizer))
+      averaging->set_training(is_training_[i]);
     optimizers[i]->reset_unscaling();
     optimizers[i]->steps = steps_[i];
     state_.group.set_step(optimizers[i]->steps);
@@ -70,6 +74,7 @@ void LoadedState::apply() {
     loaders[i]->set_position(position_from_json(json_.at("loaders").at(i), i, random));
   restore_randomness(random);
   report_changed_threads();
+  report_power_sgd();
   // The trackers come last, because they change files.
   if (trackers_) state_.saved.trackers->resume(std::move(*trackers_));
 }
@@ -110,7 +115,12 @@ void LoadedState::check() {
   check_count("objects", "registered", saved.objects.size(), whole_number_at(json_, "objects"));
   check_optimizers(saved.optimizers());
   check_loaders(saved.loaders());
-  for (const Json& each : json_.at("optimizers")) steps_.push_back(whole_number_at(each, "steps"));
+  for (const Json& each : json_.at("optimizers")) {
+    steps_.push_back(whole_number_at(each, "steps"));
+    // Checkpoints of earlier versions do not have the mode. Their weights are those of eval(), in
+    // which programs were told to save.
+    is_training_.push_back(each.contains("is_training") && each.at("is_training").get<bool>());
+  }
   for (const Json& each : json_.at("schedulers")) {
     counts_.push_back({.steps = whole_number_at(each, "steps"),
                        .step_count = whole_number_at(each, "step_count"),
@@ -191,6 +201,16 @@ void LoadedState::report_changed_threads() const {
   const std::string change = change_of_threads(threads_, at::get_num_threads());
   if (change.empty() || !state_.process.device.is_cpu()) return;
   Logger("hasten", LogLevel::passive, state_.process, state_.group).warning(change);
+}
+
+void LoadedState::report_power_sgd() const {
+  if (!state_.gradients.uses_power_sgd()) return;
+  Logger("hasten", LogLevel::passive, state_.process, state_.group)
+      .warning(
+          "a checkpoint does not have the state of PowerSGD (its number of steps, its factors and "
+          "the errors that it adds to the next step): a new process begins PowerSGD again, so its "
+          "results differ from those of a run that was not stopped. To continue bit for bit, use "
+          "another comm_hook");
 }
 
 void LoadedState::restore_randomness(const TensorDict& saved) const {

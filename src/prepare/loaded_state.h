@@ -43,6 +43,8 @@ class LoadedState {
   void check_shards(const nlohmann::json& json, std::size_t number,
                     const detail::LoaderPosition& loader) const;
   void report_changed_threads() const;
+  // Logs that the checkpoint does not have the state of PowerSGD, if a model uses it.
+  void report_power_sgd() const;
   void restore_randomness(const TensorDict& saved) const;
 
   AcceleratorState& state_;
@@ -54,7 +56,8 @@ class LoadedState {
   std::optional<LossScalePosition> loss_scale_;
   std::optional<BestCheckpoint> best_;
   std::optional<TrackerSet::Positions> trackers_;
-  std::vector<std::int64_t> steps_;              // of each optimizer
+  std::vector<std::int64_t> steps_;  // of each optimizer
+  std::vector<bool> is_training_;    // of each optimizer: the mode of a WeightAveragingOptimizer
   std::vector<SyncedScheduler::Counts> counts_;  // of each scheduler
 };
 

@@ -14,6 +14,7 @@
 #include "hasten/checkpoint/checkpoint_folders.h"
 #include "hasten/formats/module_weights.h"
 #include "hasten/formats/safetensors.h"
+#include "hasten/optim/detail/schedule_free.h"
 #include "prepare/registered_objects.h"
 #include "prepare/state_files.h"
 #include "prepare/window_state.h"
@@ -23,6 +24,17 @@ namespace {
 
 namespace fs = std::filesystem;
 using Json = nlohmann::json;
+
+Json json_of_optimizer(SyncedOptimizer& synced) {
+  torch::optim::Optimizer& optimizer = synced.optimizer();
+  Json json = {{"name", name_of_optimizer(optimizer)},
+               {"steps", synced.steps},
+               {"groups", options_of(optimizer)}};
+  // The weights of the checkpoint are those of this mode.
+  if (const auto* averaging = dynamic_cast<const WeightAveragingOptimizer*>(&optimizer))
+    json["is_training"] = averaging->is_training();
+  return json;
+}
 
 }  // namespace
 
@@ -44,9 +56,7 @@ StateContents state_contents(AcceleratorState& state, const std::vector<TensorDi
   const auto optimizers = state.saved.optimizers();
   for (std::size_t i = 0; i < optimizers.size(); ++i) {
     torch::optim::Optimizer& optimizer = optimizers[i]->optimizer();
-    json["optimizers"].push_back({{"name", name_of_optimizer(optimizer)},
-                                  {"steps", optimizers[i]->steps},
-                                  {"groups", options_of(optimizer)}});
+    json["optimizers"].push_back(json_of_optimizer(*optimizers[i]));
     contents.files[numbered_file("optimizer", i)] =
         optimizer_tensors(optimizer, names_of_parameters(optimizer, state.saved));
   }

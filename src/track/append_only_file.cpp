@@ -7,13 +7,18 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <cmath>
 #include <cstdint>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <system_error>
 
 #include "base/crc32.h"
 #include "base/file_calls.h"
+#include "base/json_line.h"
+#include "base/json_number.h"
+#include "base/strict_json.h"
 #include "hasten/base/error.h"
 #include "hasten/base/files.h"
 #include "hasten/base/log.h"
@@ -22,7 +27,10 @@
 namespace hasten {
 namespace {
 
+using IndexJson = nlohmann::json;
+
 constexpr const char *kBytes = "bytes", *kChecksum = "crc32c";
+constexpr const char *kPartBegin = "begin", *kPartEnd = "end";
 // The checksum of a position covers at most this many bytes before it.
 constexpr std::int64_t kCheckedBytes = 4096;
 
@@ -40,11 +48,21 @@ std::optional<std::string> read_range(int file, std::int64_t begin, std::int64_t
   return bytes;
 }
 
-// Returns the position after this many bytes of the file. Empty if they cannot be read.
-TrackerPosition position_after(int file, std::int64_t bytes) {
-  const auto last = read_range(file, std::max<std::int64_t>(0, bytes - kCheckedBytes), bytes);
+// Returns the position after this many bytes of the file and, if there are any, the bytes `added`
+// after them. Empty if the file cannot be read.
+TrackerPosition position_after(int file, std::int64_t bytes, std::string_view added = {}) {
+  const std::int64_t checked = std::max<std::int64_t>(0, kCheckedBytes - std::ssize(added));
+  auto last = read_range(file, std::max<std::int64_t>(0, bytes - checked), bytes);
   if (!last) return {};
-  return {{kBytes, static_cast<double>(bytes)}, {kChecksum, static_cast<double>(crc32c(*last))}};
+  *last += added.substr(added.size() - std::min<std::size_t>(added.size(), kCheckedBytes));
+  return {{kBytes, static_cast<double>(bytes + std::ssize(added))},
+          {kChecksum, static_cast<double>(crc32c(*last))}};
+}
+
+// Returns the number of bytes before a position, or NaN if it has none.
+double bytes_before(const TrackerPosition& position) {
+  const auto found = position.find(kBytes);
+  return found == position.end() ? std::nan("") : found->second;
 }
 
 std::int64_t size_of(int file) {
@@ -52,11 +70,34 @@ std::int64_t size_of(int file) {
   return ::fstat(file, &status) == 0 ? status.st_size : -1;
 }
 
+// Appends all bytes or nothing. Returns false, with errno set, if a write fails: another record may
+// follow later, in a run that resumes, so a part of this one must not remain.
+bool append_whole(int file, std::string_view bytes) {
+  const std::int64_t size = size_of(file);
+  if (write_all(file, bytes)) return true;
+  const int error = errno;
+  if (size < 0 || ::ftruncate(file, size) != 0)
+    log_line("hasten: warning: a part of a record could not be removed from a tracker's file");
+  errno = error;
+  return false;
+}
+
+int open_to_append(const std::filesystem::path& path) {
+  return open_file(path, O_WRONLY | O_CREAT | O_APPEND, 0666);
+}
+
 }  // namespace
+
+// A part of the abandoned file: the bytes from `begin` to `end`, which followed `position` in the
+// tracker's file.
+struct AppendOnlyFile::AbandonedPart {
+  TrackerPosition position;
+  std::int64_t begin = 0, end = 0;
+};
 
 AppendOnlyFile::AppendOnlyFile(std::filesystem::path path) : path_(std::move(path)) {
   if (path_.has_parent_path()) make_directories(path_.parent_path());
-  file_ = Descriptor(open_file(path_, O_WRONLY | O_CREAT | O_APPEND, 0666));
+  file_ = Descriptor(open_to_append(path_));
   if (file_.get() < 0) {
     throw IoError("io.open", {.what = "cannot open " + path_.string(),
                               .got = std::generic_category().message(errno),
@@ -66,7 +107,7 @@ AppendOnlyFile::AppendOnlyFile(std::filesystem::path path) : path_(std::move(pat
 }
 
 void AppendOnlyFile::append(std::string_view bytes) {
-  if (file_.get() < 0 || write_all(file_.get(), bytes)) return;
+  if (file_.get() < 0 || append_whole(file_.get(), bytes)) return;
   log_line(str("hasten: cannot write ", path_.string(), ": ",
                std::generic_category().message(errno),
                ". The run continues, and this file gets nothing more"));
@@ -80,7 +121,7 @@ TrackerPosition AppendOnlyFile::position() const {
 }
 
 bool AppendOnlyFile::go_back_to(const TrackerPosition& position) {
-  if (moves_rest_after(position)) return true;
+  if (restores(position)) return true;
   if (!was_empty_) {
     log_line(str("hasten: ", path_.string(),
                  " is not the file that the checkpoint describes. The run appends to it, so it may "
@@ -89,22 +130,89 @@ bool AppendOnlyFile::go_back_to(const TrackerPosition& position) {
   return false;
 }
 
-bool AppendOnlyFile::moves_rest_after(const TrackerPosition& position) const {
-  const auto found = position.find(kBytes);
+bool AppendOnlyFile::restores(const TrackerPosition& position) const {
+  const std::optional<Content> content = content_before(position, abandoned_parts());
+  return content && abandon_after(content->kept) && append_whole(file_.get(), content->rest);
+}
+
+bool AppendOnlyFile::has_position(const TrackerPosition& position) const {
+  const double bytes = bytes_before(position);
   const Descriptor in(open_file(path_, O_RDONLY));
-  if (found == position.end() || in.get() < 0) return false;
-  const std::int64_t size = size_of(in.get());
+  if (in.get() < 0) return false;
   // Without a byte before the position, nothing shows that this is the same file.
-  if (!(found->second >= 1 && found->second <= static_cast<double>(size))) return false;
-  const auto bytes = static_cast<std::int64_t>(found->second);
-  if (position_after(in.get(), bytes) != position) return false;
-  if (bytes == size) return true;
+  if (!(bytes >= 1 && bytes <= static_cast<double>(size_of(in.get())))) return false;
+  return position_after(in.get(), static_cast<std::int64_t>(bytes)) == position;
+}
+
+// A part may follow bytes that were abandoned themselves, in a run that resumed from a still
+// earlier checkpoint. Those are in another part, whose position has fewer bytes, so that the
+// recursion ends.
+std::optional<AppendOnlyFile::Content> AppendOnlyFile::content_before(
+    const TrackerPosition& position, const std::vector<AbandonedPart>& abandoned) const {
+  if (has_position(position)) return Content{.kept = position, .rest = ""};
+  const Descriptor in(open_file(path_, O_RDONLY)), out(open_file(abandoned_file(), O_RDONLY));
+  if (in.get() < 0 || out.get() < 0) return std::nullopt;
+  // The newest part first: of several with the position, it is the one that was logged last.
+  for (auto part = abandoned.rbegin(); part != abandoned.rend(); ++part) {
+    const double bytes = bytes_before(position) - bytes_before(part->position);
+    if (!(bytes >= 1 && bytes <= static_cast<double>(part->end - part->begin)) ||
+        part->end > size_of(out.get()))
+      continue;
+    const auto added =
+        read_range(out.get(), part->begin, part->begin + static_cast<std::int64_t>(bytes));
+    std::optional<Content> content = content_before(part->position, abandoned);
+    if (!added || !content) continue;
+    content->rest += *added;
+    const auto kept = static_cast<std::int64_t>(bytes_before(content->kept));
+    if (position_after(in.get(), kept, content->rest) == position) return content;
+  }
+  return std::nullopt;
+}
+
+std::vector<AppendOnlyFile::AbandonedPart> AppendOnlyFile::abandoned_parts() const {
+  std::vector<AbandonedPart> parts;
+  const Descriptor in(open_file(abandoned_index(), O_RDONLY));
+  const std::int64_t size = in.get() < 0 ? 0 : std::max<std::int64_t>(0, size_of(in.get()));
+  for (const std::string& line : split(read_range(in.get(), 0, size).value_or(""), '\n')) {
+    try {
+      const auto json = parse_strict_json<IndexJson>(line);
+      const std::int64_t begin = whole_number_at(json, kPartBegin),
+                         end = whole_number_at(json, kPartEnd);
+      if (begin < 0 || end < begin) continue;
+      parts.push_back({.position = {{kBytes, json.at(kBytes).get<double>()},
+                                    {kChecksum, json.at(kChecksum).get<double>()}},
+                       .begin = begin,
+                       .end = end});
+    } catch (const JsonError&) {  // the end of the file, or a line that a person has changed
+    } catch (const IndexJson::exception&) {
+    }
+  }
+  return parts;
+}
+
+bool AppendOnlyFile::abandon_after(const TrackerPosition& position) const {
+  const auto bytes = static_cast<std::int64_t>(bytes_before(position));
+  const Descriptor in(open_file(path_, O_RDONLY));
+  const std::int64_t size = in.get() < 0 ? -1 : size_of(in.get());
+  if (size <= bytes) return size == bytes;
   const auto rest = read_range(in.get(), bytes, size);
-  const std::filesystem::path abandoned =
-      path_.parent_path() / ("abandoned-" + path_.filename().string());
-  const Descriptor out(open_file(abandoned, O_WRONLY | O_CREAT | O_APPEND, 0666));
-  if (!rest || out.get() < 0 || !write_all(out.get(), *rest)) return false;
-  return ::ftruncate(file_.get(), bytes) == 0;
+  const Descriptor out(open_to_append(abandoned_file())), list(open_to_append(abandoned_index()));
+  const std::int64_t begin = out.get() < 0 ? -1 : size_of(out.get());
+  if (!rest || begin < 0 || list.get() < 0) return false;
+  const IndexJson part = {{kBytes, bytes},
+                          {kChecksum, static_cast<std::int64_t>(position.at(kChecksum))},
+                          {kPartBegin, begin},
+                          {kPartEnd, begin + std::ssize(*rest)}};
+  return append_whole(out.get(), *rest) && append_whole(list.get(), json_line(part) + "\n") &&
+         ::ftruncate(file_.get(), bytes) == 0;
+}
+
+std::filesystem::path AppendOnlyFile::abandoned_file() const {
+  return path_.parent_path() / ("abandoned-" + path_.filename().string());
+}
+
+std::filesystem::path AppendOnlyFile::abandoned_index() const {
+  return abandoned_file().string() + ".index";
 }
 
 double seconds_since_epoch() {

@@ -7,12 +7,15 @@
 #include <algorithm>
 #include <cerrno>
 #include <iterator>
+#include <map>
+#include <set>
 #include <system_error>
 
 #include "base/descriptor.h"
 #include "base/file_calls.h"
 #include "base/sha256.h"
 #include "checkpoint/damaged_checkpoint.h"
+#include "checkpoint/hash_chain_lines.h"
 #include "checkpoint/optimizer_state.h"
 #include "formats/module_tensors.h"
 #include "hasten/base/error.h"
@@ -46,6 +49,24 @@ std::int64_t append_synced(const fs::path& file, std::int64_t kept, const std::s
   return kept + std::ssize(lines);
 }
 
+using Links = std::vector<const HashLink*>;
+using LinksByHash = std::map<std::string, const HashLink*>;
+
+// Returns the links up to the one with this hash, in order. Empty if there is no such link.
+Links links_until(const LinksByHash& links, const std::string& last) {
+  Links found;
+  for (auto link = links.find(last); link != links.end(); link = links.find(link->second->previous))
+    found.push_back(link->second);
+  std::reverse(found.begin(), found.end());
+  return found;
+}
+
+std::string lines_of(const Links& links) {
+  std::string lines;
+  for (const HashLink* const link : links) lines += line_of(*link) + '\n';
+  return lines;
+}
+
 }  // namespace
 
 RunHashes::RunHashes(const fs::path& output_dir, std::int64_t every, Group group,
@@ -57,14 +78,18 @@ RunHashes::RunHashes(const fs::path& output_dir, std::int64_t every, Group group
       rows_(static_cast<std::size_t>(virtual_ranks), first_hash()) {}
 
 void RunHashes::start() {
-  once(group_, writes(), [&] { remove_links_after(0); });
+  once(group_, writes(), [&] {
+    if (path_exists(file_)) write_file_atomically(file_, "");
+    std::error_code ignored;  // links that remain there do not belong to the new chain
+    fs::remove(abandoned_file(), ignored);
+  });
 }
 
 ResumedChain RunHashes::resume(std::int64_t step,
                                const std::optional<HashChainPosition>& position) {
   if (position) previous_ = position->previous;
   ResumedChain found;
-  once(group_, writes(), [&] { found.damage = remove_links_after(step); });
+  once(group_, writes(), [&] { found.damage = restore_links(step); });
   if (!position) return found;  // the run had no chain before
   const std::size_t first = static_cast<std::size_t>(group_.rank()) * rows_.size();
   for (std::size_t virtual_rank = 0; virtual_rank < rows_.size(); ++virtual_rank) {
@@ -75,35 +100,48 @@ ResumedChain RunHashes::resume(std::int64_t step,
   return found;
 }
 
-std::string RunHashes::remove_links_after(std::int64_t step) {
-  std::error_code error;
-  const bool exists = fs::exists(file_, error);
-  if (error)
-    throw IoError("io.open", {.what = "cannot find " + file_.string(), .got = error.message()});
-  if (!exists) return "";
-  std::string kept, damage;
+std::string RunHashes::restore_links(std::int64_t step) {
+  const bool has_chain = path_exists(file_), has_abandoned = path_exists(abandoned_file());
+  if (!has_chain && !has_abandoned) return "";
+  HashChain own, abandoned;
+  std::string damage;
   try {
-    // A run that starts from the beginning does not read the old chain, which may be damaged.
-    if (step > 0) kept = lines_until(step);
+    if (has_chain) own = read_hash_chain(file_);
+    if (has_abandoned) abandoned = intact_links(abandoned_file());
   } catch (const DataError& broken) {
     // The chain shows how the weights came about, but the run can continue without it.
     damage = set_aside_damaged("hash chain", file_, broken);
   }
-  write_file_atomically(file_, kept);
+  const std::string kept = split_links(own, abandoned, step);
+  if (has_chain || !kept.empty()) write_file_atomically(file_, kept);
   written_ = std::ssize(kept);
   return damage;
 }
 
-std::string RunHashes::lines_until(std::int64_t step) const {
-  std::string lines, last;
-  for (const HashLink& link : read_hash_chain(file_)) {
-    if (link.step > step) break;
-    lines += line_of(link) + '\n';
-    last = hash_of(link);
+std::string RunHashes::split_links(const HashChain& own, const HashChain& abandoned,
+                                   std::int64_t step) const {
+  LinksByHash all;
+  Links before, removed;
+  for (const HashLink& link : abandoned) {
+    if (all.emplace(hash_of(link), &link).second) before.push_back(&link);
+  }
+  for (const HashLink& link : own) {
+    if (all.emplace(hash_of(link), &link).second) removed.push_back(&link);
   }
   // A run that ended before it could write its newest links has left a gap, and a chain with a gap
   // is not valid. So the file begins again, as it does in another folder.
-  return last == previous_ ? lines : "";
+  Links kept = links_until(all, previous_);
+  if (!kept.empty() && kept.back()->step > step) kept.clear();
+  const std::set<const HashLink*> remains(kept.begin(), kept.end());
+  std::erase_if(removed, [&](const HashLink* link) { return remains.count(link) > 0; });
+  // The abandoned file comes first, so that no link is lost if the process is killed here.
+  if (!removed.empty())
+    write_file_atomically(abandoned_file(), lines_of(before) + lines_of(removed));
+  return lines_of(kept);
+}
+
+fs::path RunHashes::abandoned_file() const {
+  return file_.parent_path() / str("abandoned-", kHashChainFile);
 }
 
 void RunHashes::add_rows(AnyBatch batch, std::int64_t virtual_rank) {

@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "hasten/checkpoint/detail/training_state.h"
+#include "hasten/checkpoint/hash_chain.h"
 #include "hasten/data/detail/any_batch.h"
 #include "hasten/process/group.h"
 
@@ -42,10 +43,11 @@ class RunHashes {
 
   // Begins a chain, and deletes the chain of an earlier run.
   void start();
-  // Continues the chain at a checkpoint. Links of later steps are deleted. If the file lacks the
-  // newest link before the checkpoint, the older ones are deleted too. A damaged file is renamed.
-  // In both cases the file begins again, with a link that continues the one that the checkpoint
-  // names.
+  // Continues the chain at a checkpoint. The other links, such as those of later steps, move to the
+  // file `abandoned-hash_chain.jsonl`. If the run has resumed from an earlier checkpoint meanwhile,
+  // the links before this one are there, and are copied back. If the newest of them is in neither
+  // file, the older ones move too. A damaged file is renamed. In both cases the file begins again,
+  // with a link that continues the one that the checkpoint names.
   ResumedChain resume(std::int64_t step, const std::optional<HashChainPosition>& position);
   void add_rows(AnyBatch batch, std::int64_t virtual_rank);
   // True if this step ends with a link.
@@ -61,12 +63,15 @@ class RunHashes {
 
  private:
   bool writes() const { return group_.rank() == 0; }
-  // Removes the links after this step from the file, and all links if the last one that remains is
-  // not the one that the next link follows. Returns a sentence about a damaged file that it has
-  // renamed, or an empty text.
-  std::string remove_links_after(std::int64_t step);
-  // Returns the lines of the file that a run keeps when it continues at this step.
-  std::string lines_until(std::int64_t step) const;
+  // Changes the file so that it ends with the link that the next link follows. That link is of this
+  // step or an earlier one. Returns a sentence about a damaged file that it has renamed, or an
+  // empty text.
+  std::string restore_links(std::int64_t step);
+  // Writes the links that the chain does not keep to the abandoned file, which has the links
+  // `abandoned`. Returns the lines of the others.
+  std::string split_links(const HashChain& own, const HashChain& abandoned,
+                          std::int64_t step) const;
+  std::filesystem::path abandoned_file() const;
 
   std::filesystem::path file_;
   std::int64_t every_;

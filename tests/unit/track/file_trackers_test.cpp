@@ -274,6 +274,56 @@ TEST_CASE("file trackers: a run that resumes takes back what was logged after it
   }
 }
 
+TEST_CASE("file trackers: a run may continue a later checkpoint after an earlier one") {
+  for (const auto& [name, file] :
+       {std::pair<std::string, std::string>{"jsonl", "metrics.jsonl"}, {"csv", "metrics.csv"}}) {
+    CAPTURE(name);
+    const TemporaryDirectory folder;
+    const std::filesystem::path path = folder.path() / file;
+    const auto open = [&, name = name] { return make_tracker(name, {.folder = folder.path()}); };
+    std::vector<TrackerPosition> positions(8);
+    std::vector<std::string> contents(8);
+    {
+      const auto tracker = open();
+      tracker->store_init_configuration(kConfiguration);
+      for (std::size_t step = 1; step <= 7; ++step) {
+        tracker->log({{"loss", 1.0 / static_cast<double>(step)}}, static_cast<std::int64_t>(step));
+        positions[step] = tracker->position();
+        contents[step] = read_file(path);
+      }
+    }
+    std::string logged;
+    set_log_sink([&](std::string_view line) { logged += line; });
+    // The second run continues after step 4 and the third after step 2. Both end soon.
+    for (const std::size_t step : {4U, 2U}) {
+      const auto tracker = open();
+      CHECK(tracker->resume(positions[step], static_cast<std::int64_t>(step)));
+      CHECK(read_file(path) == contents[step]);
+      tracker->log({{"loss", 0.75}}, static_cast<std::int64_t>(step) + 1);
+    }
+    const auto tracker = open();
+    CHECK(tracker->resume(positions[6], 6));
+    CHECK(read_file(path) == contents[6]);
+    tracker->log({{"loss", 0.25}}, 7);
+    CHECK(starts_with(read_file(path), contents[6]));
+    CHECK(tracker->resume(positions[3], 3));
+    CHECK(read_file(path) == contents[3]);
+
+    TrackerPosition other = positions[6];
+    other["crc32c"] += 1;
+    CHECK(logged.empty());
+    CHECK_FALSE(tracker->resume(other, 6));
+    CHECK(read_file(path) == contents[3]);
+    // A damaged list of the abandoned parts is not used.
+    write_file_atomically(folder.path() / ("abandoned-" + file + ".index"),
+                          "{\"begin\":-1}\nnone\n{\"begin\":0,\"bytes\":1,\"crc32c\":0,"
+                          "\"end\":9000000000000000000}\n");
+    CHECK_FALSE(tracker->resume(positions[6], 6));
+    CHECK(read_file(path) == contents[3]);
+    set_log_sink({});
+  }
+}
+
 TEST_CASE("TensorBoardTracker: a run that resumes makes TensorBoard drop the later steps") {
   const TemporaryDirectory folder;
   TensorBoardTracker tracker(folder.path());
@@ -316,6 +366,43 @@ TEST_CASE("trackers: a folder that cannot be created is an error, a later failur
   set_log_sink({});
   REQUIRE(logged.size() == 1);
   CHECK(logged[0].find("metrics.jsonl") != std::string::npos);
+}
+
+TEST_CASE("file trackers: a record that a full disk has cut does not damage the next one") {
+  for (const auto& [name, file] :
+       {std::pair<std::string, std::string>{"jsonl", "metrics.jsonl"}, {"csv", "metrics.csv"}}) {
+    CAPTURE(name);
+    const TemporaryDirectory folder;
+    const std::filesystem::path path = folder.path() / file;
+    std::string logged;
+    set_log_sink([&](std::string_view line) { logged += line; });
+    auto tracker = make_tracker(name, {.folder = folder.path()});
+    tracker->log({{"loss", 0.5}}, 1);
+    const std::string before = read_file(path);
+    rlimit limits{};
+    ::getrlimit(RLIMIT_FSIZE, &limits);
+    auto* const handler = std::signal(SIGXFSZ, SIG_IGN);
+    const rlimit small{.rlim_cur = before.size() + 10, .rlim_max = limits.rlim_max};
+    ::setrlimit(RLIMIT_FSIZE, &small);
+    tracker->log({{"loss", 0.25}}, 2);
+    const TrackerPosition saved = tracker->position();
+    ::setrlimit(RLIMIT_FSIZE, &limits);
+    std::signal(SIGXFSZ, handler);
+    CHECK(logged.find("cannot write " + path.string()) != std::string::npos);
+    CHECK(read_file(path) == before);
+    tracker = make_tracker(name, {.folder = folder.path()});
+    CHECK(tracker->resume(saved, 2));
+    tracker->log({{"loss", 0.125}}, 3);
+    set_log_sink({});
+    const std::vector<std::string> lines = lines_of(path);
+    REQUIRE(lines.size() == (name == "csv" ? 3U : 2U));
+    if (name == "csv") {
+      std::string_view last = lines.back();
+      CHECK(next_csv_record(last).size() == 4);
+    } else {
+      CHECK(nlohmann::json::parse(lines.back()).at("step") == 3);
+    }
+  }
 }
 
 TEST_CASE("MLflowTracker: a queue without room drops every value and says so") {

@@ -11,9 +11,12 @@
 #include <filesystem>
 #include <fstream>
 #include <memory>
+#include <nlohmann/json.hpp>
+#include <stdexcept>
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "hasten/base/files.h"
 #include "hasten/base/text.h"
@@ -50,6 +53,34 @@ std::string train(const TrainingArguments& args, const ColumnDataset& data = row
                    .log_sink = [&](std::string_view line) { log += line; }});
   trainer.train();
   return log;
+}
+
+// Trains until an exception ends the run after this step.
+void train_until(const TrainingArguments& args, std::int64_t step) {
+  struct EndingCallback : TrainerCallback {
+    explicit EndingCallback(std::int64_t step) : last(step) {}
+    void on_step_end(const TrainerEvent& event, TrainerControl&, double) override {
+      if (event.state.global_step == last) throw std::domain_error("the run ends here");
+    }
+    std::int64_t last;
+  };
+  Trainer trainer(new_model(), args,
+                  {.train_dataset = TrainerDataset(rows(20)),
+                   .callbacks = {std::make_shared<EndingCallback>(step)},
+                   .log_sink = [](std::string_view) {}});
+  CHECK_THROWS_AS(trainer.train(), std::domain_error);
+}
+
+// Returns the steps and the losses in metrics.jsonl.
+std::vector<std::pair<int, double>> logged_losses(const fs::path& logs) {
+  std::vector<std::pair<int, double>> losses;
+  for (const std::string& line : split(read_file(logs / "metrics.jsonl"), '\n')) {
+    if (line.empty()) continue;
+    const auto json = nlohmann::json::parse(line);
+    if (json.contains("train/loss"))
+      losses.emplace_back(json.at("step").get<int>(), json.at("train/loss").get<double>());
+  }
+  return losses;
 }
 
 fs::path checkpoint(const fs::path& run, std::int64_t step) {
@@ -143,6 +174,45 @@ TEST_CASE("hash chain: a resumed run continues it to the byte, also from another
   CHECK(whole.ends_with(chain_text(b.path)));
   CHECK(read_hash_chain(b.path / kHashChainFile).front().step == 4);
   CHECK(compare_runs(a.path, b.path).links == 5);
+}
+
+TEST_CASE("hash chain: a run may continue a later checkpoint after an earlier one") {
+  const Folder a, b;
+  const auto args_in = [](const fs::path& folder) {
+    TrainingArguments args = twelve_steps(folder);
+    args.hash_chain_steps = 1;
+    args.async_save = false;
+    args.report_to = {"jsonl"};
+    args.logging_dir = (folder / "logs").string();
+    return args;
+  };
+  train(args_in(a.path));
+  TrainingArguments args = args_in(b.path);
+  train_until(args, 8);
+  REQUIRE(fs::exists(checkpoint(b.path, 6)));
+  // This run ends before its first save, so it must change nothing.
+  args.resume_from_checkpoint = checkpoint(b.path, 3).string();
+  train_until(args, 5);
+  CHECK(read_hash_chain(b.path / kHashChainFile).back().step == 5);
+  REQUIRE(fs::exists(checkpoint(b.path, 6)));
+  args.resume_from_checkpoint = "true";
+  const std::string log = train(args);
+  CHECK(contains(log, "resuming from " + checkpoint(b.path, 6).string()));
+  CHECK_FALSE(contains(log, "begins again"));
+  CHECK(chain_text(b.path) == chain_text(a.path));
+  CHECK(read_hash_chain(b.path / kHashChainFile).size() == 12);
+  CHECK(logged_losses(b.path / "logs").size() == 12);
+  CHECK(logged_losses(b.path / "logs") == logged_losses(a.path / "logs"));
+
+  // The links of the steps that follow go to the file of abandoned links once.
+  const fs::path abandoned = b.path / "abandoned-hash_chain.jsonl";
+  CHECK(split(read_file(abandoned), '\n').size() == 5 + 1);  // steps 4 to 8
+  // A run that begins in the folder has no links of another one.
+  args.resume_from_checkpoint = "";
+  args.overwrite_output_dir = true;
+  train(args);
+  CHECK(chain_text(b.path) == chain_text(a.path));
+  CHECK_FALSE(fs::exists(abandoned));
 }
 
 TEST_CASE("hash chain: a run with a full disk continues, and writes the links later") {

@@ -10,11 +10,12 @@
 //   adamw.step();
 //   adamw.eval();  // before evaluating or saving: the mean of the weights
 //
-// An optimizer begins in the mode of eval(); step() requires the mode of train(). Use a constant
-// learning rate. Defaults: lr 2.5e-3 (AdamW) and 1 (SGD), betas 0.9 and 0.999, eps 1e-8, momentum
-// 0.9, weight_decay 0 (decoupled from the second moment, at the weights of train()). AdamW keeps
-// two floats for each float of a parameter, SGD one. Also throws UsageError "optim.eval-mode" if
-// step() is called in the mode of eval(). For other errors and the thread rule, see
+// An optimizer begins in the mode of eval(); step() requires the mode of train(). A checkpoint of
+// an Accelerator has the mode, and load_state() sets it, so call train() after load_state(). Use a
+// constant learning rate. Defaults: lr 2.5e-3 (AdamW) and 1 (SGD), betas 0.9 and 0.999, eps 1e-8,
+// momentum 0.9, weight_decay 0 (decoupled from the second moment, at the weights of train()). AdamW
+// keeps two floats for each float of a parameter, SGD one. Also throws UsageError "optim.eval-mode"
+// if step() is called in the mode of eval(). For other errors and the thread rule, see
 // stateful_optimizer.h.
 #pragma once
 
@@ -31,6 +32,11 @@ class HASTEN_API WeightAveragingOptimizer {
   // nothing if the optimizer is already in that mode.
   virtual void train() = 0;
   virtual void eval() = 0;
+  // True in the mode of train().
+  virtual bool is_training() const = 0;
+  // Sets the mode without moving the parameters. Call it after parameters and states of this mode
+  // have been loaded.
+  virtual void set_training(bool is_training) = 0;
 };
 
 // How the mean weights the steps of a run.
@@ -87,6 +93,8 @@ class HASTEN_API ScheduleFree : public TypedOptimizer<Options>, public WeightAve
   bool steps_parameters_independently() const override { return false; }
   void train() override;
   void eval() override;
+  bool is_training() const override { return is_training_; }
+  void set_training(bool is_training) override { is_training_ = is_training; }
   void save(torch::serialize::OutputArchive& archive) const override;
   void load(torch::serialize::InputArchive& archive) override;
 

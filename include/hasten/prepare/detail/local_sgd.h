@@ -20,7 +20,12 @@
 // with rank 0's in the next forward pass after the scope. With one process, or with enabled =
 // false, nothing is done. A scope that is left by an exception does not average at its end.
 //
-// Throws UsageError "prepare.local-sgd-steps"; c10::Error if another rank has ended or is too late.
+// A checkpoint has the weights and the optimizer of rank 0. So save_state() throws in the scope if
+// steps were made since the last average, because the weights of the other ranks would be lost. The
+// moments of the other ranks are lost in any case: all ranks continue with those of rank 0.
+//
+// Throws UsageError "prepare.local-sgd-steps" and, from save_state(), "prepare.local-sgd-save";
+// c10::Error if another rank has ended or is too late.
 // Thread rule: the same as for the Accelerator. Source: Accelerate's LocalSGD.
 #pragma once
 
@@ -30,6 +35,7 @@
 
 #include "hasten/base/detail/export.h"
 #include "hasten/prepare/detail/prepared.h"
+#include "hasten/prepare/detail/save_state.h"
 
 namespace hasten {
 
@@ -63,6 +69,9 @@ class [[nodiscard]] HASTEN_API LocalSGD {
 
  private:
   void average();
+  // Returns the steps that the prepared optimizers of the model's parameters have made.
+  std::int64_t optimizer_steps() const;
+  void check_save() const;
 
   std::shared_ptr<AcceleratorState> state_;
   std::shared_ptr<const torch::nn::Module> model_;
@@ -70,6 +79,8 @@ class [[nodiscard]] HASTEN_API LocalSGD {
   Synchronization before_{};
   int uncaught_exceptions_;
   std::int64_t steps_ = 0, averages_ = 0;
+  std::int64_t averaged_optimizer_steps_ = 0;       // optimizer_steps() at the last average
+  std::shared_ptr<CheckpointFunction> save_check_;  // save_state() calls it
 };
 
 }  // namespace hasten
