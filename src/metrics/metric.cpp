@@ -99,6 +99,11 @@ class CombinedMetric : public EvalMetric {
     }
     return all;
   }
+  std::vector<EvalMetric*> members() override {
+    std::vector<EvalMetric*> all;
+    for (const auto& metric : metrics_) all.push_back(metric.get());
+    return all;
+  }
   std::vector<double*> counts() override {
     std::vector<double*> all;
     for (const auto& metric : metrics_) {

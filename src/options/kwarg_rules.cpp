@@ -69,12 +69,15 @@ std::string expected_by(const KwargRule& rule) {
   return (rule.whole ? "a whole number of at least " : "a number of at least ") + str(rule.minimum);
 }
 
+// Returns the choice that has the letters of the value in any case, or null if there is none.
+const std::string* find_choice(const KwargRule& rule, const KwargValue& value) {
+  const auto found = std::find(rule.choices.begin(), rule.choices.end(), lower(value.text()));
+  return found == rule.choices.end() ? nullptr : &*found;
+}
+
 bool allowed(const KwargRule& rule, const KwargValue& value) {
   if (rule.is_text) return true;
-  if (!rule.choices.empty()) {
-    return std::find(rule.choices.begin(), rule.choices.end(), lower(value.text())) !=
-           rule.choices.end();
-  }
+  if (!rule.choices.empty()) return find_choice(rule, value) != nullptr;
   if (!value.is_number() || value.number() < rule.minimum) return false;
   if (rule.above && value.number() == rule.minimum) return false;
   if (rule.below && value.number() >= *rule.below) return false;
@@ -167,6 +170,16 @@ void check_kwargs(const std::string& option, std::string_view owner, const Kwarg
     throw ConfigError("config.missing",
                       {.what = std::string(owner) + " needs " + std::string(rule.name),
                        .hint = "set --" + option + " " + std::string(rule.name) + "=..."});
+  }
+}
+
+void normalize_choices(std::string_view owner, Kwargs& kwargs,
+                       const std::vector<KwargRule>& rules) {
+  for (const KwargRule& rule : rules) {
+    const std::string name(rule.name);
+    if (rule.owner != owner || !kwargs.has(name)) continue;
+    if (const std::string* const choice = find_choice(rule, kwargs.items().at(name)))
+      kwargs.set(name, *choice);
   }
 }
 
@@ -343,7 +356,7 @@ const std::vector<KwargRule>& recomputation_rules() {
 const std::vector<KwargRule>& sharing_rules() {
   const auto rule = [](std::string_view name, std::string_view default_text, std::string_view help,
                        const std::vector<std::string>& choices) {
-    return KwargRule{"accelerator_config", name, default_text, help, 0, false, choices};
+    return KwargRule{kSharing, name, default_text, help, 0, false, choices};
   };
   static const std::vector<KwargRule> rules = {
       rule("split_batches", "false",

@@ -41,7 +41,12 @@ const std::vector<KwargRule>& sharing_rules();
 void check_kwargs(const std::string& option, std::string_view owner, const Kwargs& kwargs,
                   const std::vector<KwargRule>& rules);
 
-// The owner of recomputation_rules().
+// Replaces each value that is one of several words by the spelling in the rules, because the case
+// of letters does not count in check_kwargs(), and what reads the value compares it exactly.
+void normalize_choices(std::string_view owner, Kwargs& kwargs, const std::vector<KwargRule>& rules);
+
+// The owners of recomputation_rules() and sharing_rules().
 inline constexpr std::string_view kRecomputation = "activation_checkpointing";
+inline constexpr std::string_view kSharing = "accelerator_config";
 
 }  // namespace hasten::config

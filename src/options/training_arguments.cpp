@@ -3,7 +3,9 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "base/saturated.h"
 #include "hasten/base/text.h"
+#include "options/kwarg_rules.h"
 #include "options/sources.h"
 #include "options/training_rules.h"
 #include "options/variable_of.h"
@@ -20,6 +22,15 @@ std::string checkpoint(const std::string& text) {
   return word == "true" ? word : text;
 }
 
+void normalize_kwargs(TrainingArguments& arguments) {
+  normalize_choices(name_of(arguments.lr_scheduler_type), arguments.lr_scheduler_kwargs,
+                    schedule_rules());
+  normalize_choices(name_of(arguments.optim), arguments.optim_args, optimizer_rules());
+  normalize_choices(kRecomputation, arguments.activation_checkpointing_kwargs,
+                    recomputation_rules());
+  normalize_choices(kSharing, arguments.accelerator_config, sharing_rules());
+}
+
 }  // namespace
 
 std::vector<DerivedValue> derive(TrainingArguments& arguments) {
@@ -28,6 +39,7 @@ std::vector<DerivedValue> derive(TrainingArguments& arguments) {
   arguments.output_dir = expand_home(environment, arguments.output_dir);
   arguments.logging_dir = expand_home(environment, arguments.logging_dir);
   arguments.resume_from_checkpoint = checkpoint(arguments.resume_from_checkpoint);
+  normalize_kwargs(arguments);
   if (!arguments.do_eval && arguments.eval_strategy != IntervalStrategy::no) {
     arguments.do_eval = true;
     derived.push_back({"do_eval", "eval_strategy"});
@@ -106,8 +118,8 @@ bool follows_metric(SchedulerType type) {
 }
 
 std::int64_t absolute_steps(double steps_or_share, std::int64_t total) {
-  if (steps_or_share >= 1) return static_cast<std::int64_t>(steps_or_share);
-  return static_cast<std::int64_t>(std::ceil(static_cast<double>(total) * steps_or_share));
+  if (steps_or_share >= 1) return saturated_count(steps_or_share);
+  return saturated_count(std::ceil(static_cast<double>(total) * steps_or_share));
 }
 
 std::string to_json(const TrainingArguments& arguments) {

@@ -197,7 +197,8 @@ void logging(ArgumentDescriber& d) {
     "Set the level of messages on standard error; passive means info.")
       .alias("detail", "debug");
   d("disable_tqdm", &TrainingArguments::disable_tqdm,
-    "Show no progress bar. If unset, a bar is shown if standard error is a terminal.");
+    "Show no progress bar. If unset, `hasten train` shows one, in a file as a line from time to "
+    "time, and a Trainer in another program shows one only on a terminal.");
   d("report_to", &TrainingArguments::report_to,
     "Report to these trackers: tensorboard writes event files, jsonl and csv write metrics.jsonl "
     "and "

@@ -102,7 +102,7 @@ void check_recomputation(const TrainingArguments& arguments) {
 
 void check_sharing(const TrainingArguments& arguments) {
   const Kwargs& kwargs = arguments.accelerator_config;
-  check_kwargs("accelerator_config", "accelerator_config", kwargs, sharing_rules());
+  check_kwargs("accelerator_config", kSharing, kwargs, sharing_rules());
   const bool splits = kwargs.flag("split_batches", false);
   if (splits && arguments.auto_find_batch_size) {
     throw_conflict(

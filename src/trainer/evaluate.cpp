@@ -7,6 +7,7 @@
 #include "hasten/process/once.h"
 #include "models/losses.h"
 #include "trainer/agreement.h"
+#include "trainer/eval_prediction.h"
 #include "trainer/evaluation.h"
 
 namespace hasten {
@@ -44,10 +45,14 @@ Metrics speed_metrics(const std::string& prefix, double seconds, double samples,
   return out;
 }
 
-// The labels of a causal model belong to the tokens after the logits.
-EvalPrediction Trainer::Impl::align_labels(EvalPrediction batch) const {
-  if (shifts_labels(batch.label_ids)) batch.label_ids = shifted_labels(batch.label_ids);
-  return batch;
+void Trainer::Impl::add_to_metric(EvalMetric& metric, const EvalPrediction& rows) const {
+  const std::vector<EvalMetric*> members = metric.members();
+  for (EvalMetric* const each : members) add_to_metric(*each, rows);
+  if (!members.empty()) return;
+  EvalPrediction given = rows;
+  if (metric.needs_aligned_labels() && given.label_ids.defined() && shifts_labels(given.label_ids))
+    given.label_ids = shifted_labels(given.label_ids);
+  add_rows(metric, given);
 }
 
 Metrics Trainer::Impl::computed_metrics() const {
@@ -126,7 +131,7 @@ Metrics Trainer::Impl::scores_of(const EvalPrediction& all) const {
   if (!has_outputs(all)) throw_no_logits("compute_metrics");
   EvalMetric& metric = *parts.compute_metrics;
   metric.reset();
-  add_rows(metric, align_labels(all));
+  add_to_metric(metric, all);
   return metric.compute();
 }
 

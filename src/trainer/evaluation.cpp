@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "anatomy/step_mark.h"
+#include "device/memory_failure.h"
 #include "formats/module_tensors.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
@@ -20,7 +21,7 @@ namespace {
 [[noreturn]] void throw_evaluation_out_of_memory(const std::exception& error,
                                                  const TrainingArguments& args) {
   throw_out_of_memory(
-      "an evaluation batch", anatomy::short_message(error),
+      "an evaluation batch", short_message(error),
       str("use a smaller per_device_eval_batch_size (", args.per_device_eval_batch_size,
           "), which changes no score; shorter rows (--max_length) help too"));
 }
@@ -89,12 +90,11 @@ Trainer::Impl::Evaluation::Handlers Trainer::Impl::Evaluation::metric_handlers()
   if (metric == nullptr) return {};
   Handlers handlers;
   handlers.begin = [metric] { metric->reset(); };
-  handlers.prepare = [this](const EvalPrediction& batch) {
+  handlers.check = [](const EvalPrediction& batch) {
     if (has_labels(batch) && !has_outputs(batch)) throw_no_logits("compute_metrics");
-    return trainer_.align_labels(batch);
   };
-  handlers.use = [metric](const EvalPrediction& batch) {
-    if (rows_with_labels(batch) > 0) add_rows(*metric, batch);
+  handlers.use = [this, metric](const EvalPrediction& batch) {
+    if (rows_with_labels(batch) > 0) trainer_.add_to_metric(*metric, batch);
   };
   if (trainer_.group().size() == 1) return handlers;
   const Accelerator& accelerator = trainer_.accelerator;
@@ -162,7 +162,7 @@ bool Trainer::Impl::Evaluation::run_batch(const AnyBatch& batch, const BatchInfo
   EvalPrediction own;
   attempt([&] {
     own = evaluate(batch, info, /*reads_outputs=*/static_cast<bool>(handlers.use));
-    if (handlers.prepare) own = handlers.prepare(own);
+    if (handlers.check) handlers.check(own);
   });
   if (handlers.gather && ends_after_batch()) return true;
   const auto all = handlers.gather ? handlers.gather(own) : std::vector<EvalPrediction>{own};

@@ -30,8 +30,8 @@ class Trainer::Impl::Evaluation {
   struct Handlers {
     // Prepares the work of this process before the first batch.
     std::function<void()> begin;
-    // Returns the outputs and labels as they are to be used; the default leaves them as they are.
-    std::function<EvalPrediction(const EvalPrediction&)> prepare;
+    // Throws if the outputs and labels of this process cannot be used.
+    std::function<void(const EvalPrediction&)> check;
     // Returns the batches of all processes, for `use`. A collective.
     std::function<std::vector<EvalPrediction>(const EvalPrediction&)> gather;
     std::function<void(const EvalPrediction&)> use;

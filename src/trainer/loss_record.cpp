@@ -56,17 +56,12 @@ void LossRecord::close(const StepTotals& totals, std::int64_t step) {
 }
 
 bool LossRecord::count(double loss) {
-  if (std::isfinite(loss)) {
-    for (LossSum* each : {&log_, &run_}) {
-      each->sum += loss;
-      ++each->finite;
-    }
-    return true;
+  const bool is_finite = std::isfinite(loss);
+  for (LossSum* each : {&log_, &run_}) {
+    if (is_finite || !filter_) each->sum += loss;
+    ++(is_finite ? each->finite : each->nonfinite);
   }
-  ++log_.nonfinite;
-  ++run_.nonfinite;
-  if (!filter_) log_.sum += loss;
-  return false;
+  return is_finite;
 }
 
 std::vector<double> LossRecord::sum_over_ranks(const std::vector<double>& own) const {
@@ -112,7 +107,9 @@ LossRecord::LoggedLosses LossRecord::take_since_log(std::int64_t step,
 
 double LossRecord::mean() {
   read();
-  return run_.sum / static_cast<double>(std::max<std::int64_t>(1, run_.finite));
+  const std::int64_t steps = filter_ ? run_.finite : run_.finite + run_.nonfinite;
+  if (steps == 0 && run_.nonfinite > 0) return std::nan("");
+  return run_.sum / static_cast<double>(std::max<std::int64_t>(1, steps));
 }
 
 LossPosition LossRecord::position() {

@@ -69,7 +69,8 @@ class LossRecord {
   // True if the losses up to `step` have been logged.
   bool is_logged(std::int64_t step) const { return step <= last_logged_; }
 
-  // Returns the mean over the finite steps of the run.
+  // Returns the mean over the steps of the run: over the finite ones with logging_nan_inf_filter,
+  // or NaN if none of them is finite, and over all steps without it. 0 if there are no steps.
   double mean();
   // Returns the number of steps of the run that were not finite.
   std::int64_t nonfinite() const { return run_.nonfinite; }

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/saturated.h"
 #include "hasten/base/text.h"
 #include "hasten/models/training_traits.h"
 #include "hasten/optim/adamw.h"
@@ -151,7 +152,9 @@ class OptimizerBuilder {
   double number(const char* name, double fallback) const {
     return args_.optim_args.number(name, fallback);
   }
-  std::int64_t steps(const char* name) const { return static_cast<std::int64_t>(number(name, 0)); }
+  std::int64_t whole(const char* name, double fallback) const {
+    return saturated_count(number(name, fallback));
+  }
   bool flag(const char* name, bool fallback) const { return args_.optim_args.flag(name, fallback); }
 
   template <class Options>
@@ -189,8 +192,8 @@ class OptimizerBuilder {
         .beta3(number("beta3", 0.9999))
         .alpha(number("alpha", 5))
         .eps(number("eps", args_.adam_epsilon))
-        .t_alpha(steps("t_alpha"))
-        .t_beta3(steps("t_beta3"));
+        .t_alpha(whole("t_alpha", 0))
+        .t_beta3(whole("t_beta3", 0));
     return options;
   }
 
@@ -204,14 +207,14 @@ class OptimizerBuilder {
   OptimizerPointer lbfgs() const {
     std::vector<at::Tensor> all = decayed_;
     all.insert(all.end(), undecayed_.begin(), undecayed_.end());
-    const auto max_iter = static_cast<std::int64_t>(number("max_iter", 20));
-    const std::int64_t max_eval = max_iter * 5 / 4;  // rounded down, as in PyTorch
+    const std::int64_t max_iter = whole("max_iter", 20);
+    const std::int64_t max_eval = saturated_product(max_iter, 5) / 4;  // as in PyTorch
     torch::optim::LBFGSOptions options(args_.learning_rate);
     options.max_iter(max_iter)
-        .max_eval(static_cast<std::int64_t>(number("max_eval", static_cast<double>(max_eval))))
+        .max_eval(whole("max_eval", static_cast<double>(max_eval)))
         .tolerance_grad(number("tolerance_grad", 1e-7))
         .tolerance_change(number("tolerance_change", 1e-9))
-        .history_size(static_cast<std::int64_t>(number("history_size", 100)));
+        .history_size(whole("history_size", 100));
     if (args_.optim_args.has("line_search_fn"))
       options.line_search_fn(args_.optim_args.text("line_search_fn", ""));
     return std::make_unique<torch::optim::LBFGS>(all, options);
@@ -221,7 +224,7 @@ class OptimizerBuilder {
     MuonAdamWOptions options = adam(MuonAdamWOptions(args_.learning_rate));
     options.momentum(number("momentum", 0.95))
         .nesterov(flag("nesterov", true))
-        .ns_steps(static_cast<std::int64_t>(number("ns_steps", 5)))
+        .ns_steps(whole("ns_steps", 5))
         .adjust_lr_fn(args_.optim_args.text("adjust_lr_fn", "match_rms_adamw"));
     std::vector<torch::optim::OptimizerParamGroup> groups;
     const auto add = [&](const std::vector<at::Tensor>& members, bool use_muon, double decay) {
@@ -239,7 +242,7 @@ class OptimizerBuilder {
   // Face Trainer with bitsandbytes: their rare, large gradients suffer most from 8 bits.
   template <class Optimizer, class Options>
   OptimizerPointer quantized(Options options) const {
-    options.min_8bit_size(static_cast<std::int64_t>(number("min_8bit_size", 4096)));
+    options.min_8bit_size(whole("min_8bit_size", 4096));
     std::vector<torch::optim::OptimizerParamGroup> groups;
     const auto add = [&](const std::vector<at::Tensor>& members, double decay, double bits) {
       Options own = options;

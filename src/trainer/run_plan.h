@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 
+#include "base/saturated.h"
 #include "hasten/options/training_arguments.h"
 
 namespace hasten {
@@ -29,14 +30,16 @@ inline std::int64_t rows_of_rank(const TrainingArguments& args, std::int64_t bat
 }
 // Returns the number of rows of an optimizer step of `ranks` ranks.
 inline std::int64_t rows_of_step(const TrainingArguments& args, std::int64_t ranks) {
-  return rows_of_rank(args, args.per_device_train_batch_size, ranks) * ranks *
-         args.gradient_accumulation_steps;
+  const std::int64_t batch =
+      saturated_product(rows_of_rank(args, args.per_device_train_batch_size, ranks), ranks);
+  return saturated_product(batch, args.gradient_accumulation_steps);
 }
 
 // `rows` and `batches` are the numbers in one epoch. `batches` is the number in each of `processes`
 // processes or virtual ranks. Both are unset for a stream of unknown size. The run then makes
 // max_steps steps, and takes the number of epochs that it needs for them. Throws ConfigError
-// "trainer.max-steps" if max_steps is missing in this case.
+// "trainer.max-steps" if max_steps is missing in this case. Numbers beyond 64 bits become the
+// largest one, so that a run without an end has that many steps.
 // Source: Trainer.set_initial_training_values of transformers 5.23.
 Plan plan_of(const TrainingArguments& args, std::optional<std::int64_t> rows,
              std::optional<std::int64_t> batches, std::int64_t processes);

@@ -9,6 +9,8 @@
 #include "base/written_files.h"
 #include "data/batch_error.h"
 #include "data/padding.h"
+#include "data/problem_type.h"
+#include "device/memory_failure.h"
 #include "formats/model_files.h"
 #include "hasten/anatomy/out_of_memory.h"
 #include "hasten/base/error.h"
@@ -148,6 +150,57 @@ void check_losses(const TrainingArguments& args, const TrainerParts& parts, std:
   }
 }
 
+// Throws if nothing can find the best checkpoint, because the run would then save none.
+void check_best_checkpoint(const TrainingArguments& args, const TrainerParts& parts) {
+  const bool saves_best = args.save_strategy == SaveStrategy::best;
+  if (parts.eval_dataset || (!saves_best && !args.load_best_model_at_end)) return;
+  throw UsageError("trainer.no-eval-data",
+                   {.what = saves_best ? "save_strategy best" : "load_best_model_at_end",
+                    .got = "no evaluation data",
+                    .expected = "evaluations, which find the best checkpoint",
+                    .hint = str("pass eval_dataset (--eval_data), or ",
+                                saves_best ? "choose another save_strategy"
+                                           : "leave out load_best_model_at_end")});
+}
+
+[[noreturn]] void throw_unsmoothable(const TrainingArguments& args, const std::string& got) {
+  throw ConfigError("trainer.label-smoothing",
+                    {.what = "label_smoothing_factor",
+                     .got = str(args.label_smoothing_factor, ", with ", got),
+                     .expected = "0, because smoothing is for labels that are one class each",
+                     .hint = "leave out label_smoothing_factor"});
+}
+
+// Throws if the configuration of the model says that its labels cannot be smoothed. A model with
+// outputs of tokens may be a language model, whose loss does not depend on the problem type.
+void check_smoothed_model(const TrainingArguments& args, const torch::nn::Module& model) {
+  const auto* const known = dynamic_cast<const PreTrainedModel*>(&model);
+  if (args.label_smoothing_factor == 0 || known == nullptr || known->has_outputs_of_tokens())
+    return;
+  const std::string problem =
+      problem_type_of(known->problem_type(), known->num_labels(), /*floating_labels=*/false);
+  if (problem != kSingleLabel) throw_unsmoothable(args, "the problem type " + problem);
+}
+
+// Throws if the labels of a batch cannot be smoothed. Logits [rows, classes] are those of a model
+// that classifies rows.
+void check_smoothed_labels(const TrainingArguments& args, const torch::nn::Module& model,
+                           const at::Tensor& labels, const at::Tensor& logits) {
+  const auto* const known = dynamic_cast<const PreTrainedModel*>(&model);
+  const bool is_configured = known != nullptr && logits.dim() == 2;
+  const std::int64_t classes = logits.size(-1);
+  const std::string problem = problem_type_of(is_configured ? known->problem_type() : "", classes,
+                                              labels.is_floating_point());
+  if (problem != kSingleLabel || labels.is_floating_point()) {
+    throw_unsmoothable(args, str("labels of type ", c10::toString(labels.scalar_type()),
+                                 " and the problem type ", problem));
+  }
+  if (labels.numel() * classes != logits.numel()) {
+    throw_unsmoothable(args, str("labels of the shape ", shape_text(labels.sizes()),
+                                 " and logits of the shape ", shape_text(logits.sizes())));
+  }
+}
+
 void warn_of_slow_precision(const Accelerator& accelerator, const Logger& logger) {
   if (accelerator.mixed_precision() == Precision::bf16 && !bf16_is_fast(accelerator.device())) {
     logger.warning(
@@ -219,6 +272,8 @@ Trainer::Impl::Impl(Trainer& owner, std::shared_ptr<torch::nn::Module> module,
   memory.start(MemoryTracker::Stage::init);
   check_batch_types(parts, forward);
   check_losses(args, parts, data_ranks());
+  check_smoothed_model(args, *model);
+  check_best_checkpoint(args, parts);
   if (args.eval_strategy != IntervalStrategy::no && !parts.eval_dataset) {
     logger.warning(str("eval_strategy is ", name_of(args.eval_strategy),
                        " but there is no evaluation data: training runs without evaluations. Pass "
@@ -329,7 +384,7 @@ void Trainer::Impl::report_failed_rows(const std::string& part, const RealRows& 
       rows.first_rows.empty()
           ? ""
           : " on " + detail::list_of_rows(rows.first_rows, std::max<std::int64_t>(rows.count, 1));
-  logger.error(str(part, " failed", where, ": ", anatomy::short_message(error)),
+  logger.error(str(part, " failed", where, ": ", short_message(error)),
                {.main_process_only = group().size() == 1});
 }
 
@@ -352,8 +407,9 @@ ModelOutput Trainer::Impl::compute_loss(AnyBatch& batch) const {
 at::Tensor Trainer::Impl::smoothed_loss(const ModelOutput& out, AnyBatch& batch) const {
   if (args.label_smoothing_factor == 0) return out.loss;
   at::Tensor labels = labels_of(batch);
-  if (!labels.defined() || labels.is_floating_point()) return out.loss;
+  if (!labels.defined()) return out.loss;
   if (!out.logits.defined()) throw_no_logits("label_smoothing_factor");
+  check_smoothed_labels(args, *model, labels, out.logits);
   if (shifts_labels(labels)) labels = shifted_labels(labels);
   const std::int64_t classes = out.logits.size(-1);
   // (1 - e) * cross entropy + e * its mean over all classes, averaged over labels

@@ -1,3 +1,4 @@
+// File: trainer/trainer_impl.h (internal)
 // State and helpers that the files of the Trainer share. The loop itself is in training_run.cpp.
 #pragma once
 
@@ -44,8 +45,8 @@ struct Trainer::Impl {
                                   const Trainer::IgnoreKeys& ignored, const Signal& signal);
   PredictionOutput predict(const TrainerDataset& dataset, const std::string& prefix,
                            const Trainer::IgnoreKeys& ignored);
-  // Returns the batch with labels that belong to its logits.
-  EvalPrediction align_labels(EvalPrediction batch) const;
+  // Adds rows with the labels of the data to a metric, which gets the labels that it needs.
+  void add_to_metric(EvalMetric& metric, const EvalPrediction& rows) const;
   // Returns the scores of compute_metrics over the batches of all processes. A collective.
   Metrics computed_metrics() const;
   // Returns the scores of compute_metrics for these rows. Empty without compute_metrics or labels.

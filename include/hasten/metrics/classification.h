@@ -32,6 +32,7 @@ class HASTEN_API Accuracy : public EvalMetric {
   void add(const at::Tensor& logits, const at::Tensor& labels) override;
   Metrics compute() const override;
   std::vector<double*> counts() override { return {&correct_, &total_}; }
+  bool needs_aligned_labels() const override { return true; }
 
  private:
   double correct_ = 0, total_ = 0;  // exact, as there are fewer labels than 2^53
@@ -48,6 +49,7 @@ class HASTEN_API TopKAccuracy : public EvalMetric {
   void add(const at::Tensor& logits, const at::Tensor& labels) override;
   Metrics compute() const override;
   std::vector<double*> counts() override { return {&correct_, &total_}; }
+  bool needs_aligned_labels() const override { return true; }
 
  private:
   std::int64_t k_;
@@ -64,6 +66,7 @@ class HASTEN_API ConfusionMatrix : public EvalMetric {
   void add(const at::Tensor& logits, const at::Tensor& labels) override;
   Metrics compute() const override;
   std::vector<double*> counts() override;
+  bool needs_aligned_labels() const override { return true; }
 
   std::int64_t num_labels() const noexcept { return num_labels_; }
   double count(std::int64_t label, std::int64_t prediction) const;
@@ -108,6 +111,7 @@ class HASTEN_API RocAuc : public EvalMetric {
   void reset() override;
   void add(const at::Tensor& logits, const at::Tensor& labels) override;
   Metrics compute() const override;
+  bool needs_aligned_labels() const override { return true; }
 
  private:
   std::vector<std::vector<double>> scores_;  // by class
@@ -118,12 +122,14 @@ class HASTEN_API RocAuc : public EvalMetric {
 class HASTEN_API Perplexity : public EvalMetric {
  public:
   // With next_token, the logits at a position predict the label of the next position, as in a
-  // decoder with its inputs as labels. Logits are then [rows, tokens, classes].
+  // decoder with its inputs as labels. Logits are then [rows, tokens, classes]. In a Trainer both
+  // forms give the same score for such a decoder, because only the other one gets aligned labels.
   explicit Perplexity(bool next_token = false) : next_token_(next_token) {}
   void reset() override { loss_ = total_ = 0; }
   void add(const at::Tensor& logits, const at::Tensor& labels) override;
   Metrics compute() const override;
   std::vector<double*> counts() override { return {&loss_, &total_}; }
+  bool needs_aligned_labels() const override { return !next_token_; }
 
  private:
   bool next_token_;

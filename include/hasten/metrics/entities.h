@@ -50,6 +50,7 @@ class HASTEN_API EntityScores : public EvalMetric {
   void add(const at::Tensor& logits, const at::Tensor& labels) override;
   Metrics compute() const override;
   std::vector<double*> counts() override;
+  bool needs_aligned_labels() const override { return true; }
 
  private:
   struct TypeCounts {

@@ -12,6 +12,13 @@
 // The Trainer takes a metric as TrainerParts::compute_metrics, and its evaluations return the
 // scores as eval_accuracy and so on.
 //
+// A model such as GPT-2 compares each label with the logits of the token before it. Even then, a
+// metric and a function get the labels of the data as they are, as in the Hugging Face Trainer.
+// Only a metric whose needs_aligned_labels() is true gets each label at the position of the logits
+// that predict it, and -100 at the last position. These are the metrics of classification.h and
+// entities.h, except Perplexity(true). The Trainer moves the labels; a program that calls add()
+// itself passes aligned labels to such a metric.
+//
 // A metric for a model with several outputs, or for several label columns
 // (TrainingArguments::label_names), overrides add_outputs().
 //
@@ -64,6 +71,13 @@ class HASTEN_API EvalMetric {
   // over the processes. If empty (the default), each process adds the rows of all processes, batch
   // by batch in the order of the data.
   virtual std::vector<double*> counts() { return {}; }
+  // True if the Trainer is to align a single column of labels with the logits that predict them,
+  // for a model whose TrainingTraits::shifts_labels() is true. With false (the default), and with
+  // several columns, labels stay as the data has them.
+  virtual bool needs_aligned_labels() const { return false; }
+  // Returns the metrics that get the batches instead of this one, each with the labels that it
+  // needs. Empty (the default) for a metric that gets them itself. combine_metrics() overrides it.
+  virtual std::vector<EvalMetric*> members() { return {}; }
 };
 
 // Returns a metric that keeps all predictions and calls compute_metrics with them.

@@ -72,8 +72,8 @@ namespace hasten {
 
 class Accelerator;
 
-// The objects that a Trainer works with. Only train() needs train_dataset, and only evaluations
-// without a dataset of their own need eval_dataset.
+// The objects that a Trainer works with. Only train() needs train_dataset. Evaluations without a
+// dataset of their own, save_strategy best and load_best_model_at_end need eval_dataset.
 struct TrainerParts {
   TrainerDataset train_dataset = {};
   TrainerDataset eval_dataset = {};
@@ -105,7 +105,9 @@ struct TrainOutput {
   std::int64_t steps = 0;
   // The signal that stopped the run, the same in all processes, or 0.
   int stop_signal = 0;
-  // The mean over all steps of the run with a finite loss, including steps before a resume.
+  // The mean over the steps of the run, including steps before a resume. With
+  // logging_nan_inf_filter (the default), steps whose loss is not finite do not count, and the mean
+  // over no step is NaN. 0 for a run without steps.
   double training_loss = 0;
   // train_runtime (s), train_samples_per_second, train_steps_per_second, total_flos (if known),
   // train_loss, epoch; nonfinite_losses if there were any; with skip_memory_metrics false

@@ -3,10 +3,12 @@
 
 #include <cmath>
 #include <memory>
+#include <vector>
 
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
 #include "hasten/metrics/classification.h"
+#include "hasten/metrics/entities.h"
 #include "hasten/metrics/regression.h"
 
 namespace metrics_metrics_test {
@@ -71,6 +73,26 @@ TEST_CASE("metrics: the perplexity of a decoder compares each position with the 
       logits.slice(1, 0, 4).reshape({8, 7}).to(at::kDouble), labels.slice(1, 1).reshape({8}));
   CHECK(metric.compute().at("perplexity") ==
         doctest::Approx(std::exp(loss.item<double>())).epsilon(1e-12));
+}
+
+TEST_CASE("metrics: metrics of classes need aligned labels, and functions those of the data") {
+  CHECK(Accuracy().needs_aligned_labels());
+  CHECK(TopKAccuracy(2).needs_aligned_labels());
+  CHECK(PrecisionRecallF1(3).needs_aligned_labels());
+  CHECK(MatthewsCorrelation(3).needs_aligned_labels());
+  CHECK(RocAuc().needs_aligned_labels());
+  CHECK(EntityScores({"O", "B-PER"}).needs_aligned_labels());
+  CHECK(Perplexity().needs_aligned_labels());
+  CHECK_FALSE(Perplexity(true).needs_aligned_labels());
+  CHECK_FALSE(MeanErrors().needs_aligned_labels());
+  const auto function = metric_from_function([](const EvalPrediction&) {
+    return Metrics{{"one", 1}};
+  });
+  CHECK_FALSE(function->needs_aligned_labels());
+  CHECK(function->members().empty());
+  const auto accuracy = std::make_shared<Accuracy>();
+  CHECK(combine_metrics({accuracy, function})->members() ==
+        std::vector<EvalMetric*>{accuracy.get(), function.get()});
 }
 
 TEST_CASE("metrics: a metric that has added nothing has no scores") {

@@ -157,6 +157,8 @@ const std::vector<BadLine> bad_lines = {
     {"--warmup_steps 5 --warmup_ratio 0.1", "config.contradiction", "set the same option"},
     {"--eval_strategy steps --load_best_model_at_end", "config.missing",
      "load_best_model_at_end needs rows to evaluate. Hint: set --eval_data FILE"},
+    {"--eval_strategy epoch --save_strategy best --metric_for_best_model loss", "config.missing",
+     "save_strategy best needs rows to evaluate. Hint: set --eval_data FILE"},
     {"--do_eval", "config.missing", "do_eval needs rows"},
     {"--do_predict", "config.missing", "do_predict needs rows"},
     {"--eval_on_start", "config.missing", "eval_on_start needs rows"},

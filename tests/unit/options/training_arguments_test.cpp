@@ -1,6 +1,8 @@
 #include "hasten/options/training_arguments.h"
 
+#include <cstdint>
 #include <cstdlib>
+#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "options/describe.h"
@@ -201,6 +203,7 @@ TEST_CASE("training arguments: a number below one is a share of all steps, round
   CHECK(absolute_steps(0, 10) == 0);
   CHECK(absolute_steps(1, 10) == 1);
   CHECK(absolute_steps(500, 10) == 500);
+  CHECK(absolute_steps(1e19, 100) == std::numeric_limits<std::int64_t>::max());
 }
 
 TEST_CASE("training arguments: JSON reads back to the same values") {

@@ -18,6 +18,42 @@ using Schedule = SchedulerType;
 
 }  // namespace
 
+TEST_CASE("kwargs rules: a word in any case of letters gets the spelling of its rule") {
+  const auto optim_args = [](OptimizerName optim, const Kwargs& kwargs) {
+    return to_text(resolved({.optim = optim, .optim_args = kwargs}).optim_args);
+  };
+  CHECK(optim_args(OptimizerName::adamw_torch_fused, {{"state_dtype", "BFloat16"}}) ==
+        "state_dtype=bfloat16");
+  CHECK(optim_args(OptimizerName::muon, {{"adjust_lr_fn", "Original"}, {"nesterov", "True"}}) ==
+        "adjust_lr_fn=original,nesterov=true");
+  CHECK(optim_args(OptimizerName::lbfgs, {{"line_search_fn", "Strong_Wolfe"}, {"max_iter", 3}}) ==
+        "line_search_fn=strong_wolfe,max_iter=3");
+  CHECK(optim_args(OptimizerName::adamw_8bit, {{"embedding_bits", 8}}) == "embedding_bits=8");
+
+  const auto schedule_kwargs = [](SchedulerType type, const Kwargs& kwargs) {
+    return to_text(resolved({.lr_scheduler_type = type,
+                             .lr_scheduler_kwargs = kwargs,
+                             .eval_strategy = IntervalStrategy::epoch})
+                       .lr_scheduler_kwargs);
+  };
+  CHECK(schedule_kwargs(
+            SchedulerType::warmup_stable_decay,
+            {{"num_decay_steps", 10}, {"warmup_type", "Linear"}, {"decay_type", "COSINE"}}) ==
+        "decay_type=cosine,num_decay_steps=10,warmup_type=linear");
+  CHECK(schedule_kwargs(SchedulerType::greedy, {{"mode", "MIN"}, {"threshold_mode", "ABS"}}) ==
+        "mode=min,threshold_mode=abs");
+
+  const TrainingArguments others =
+      resolved({.activation_checkpointing = true,
+                .activation_checkpointing_kwargs = {{"policy", "Selective"}, {"modules", "A.*"}},
+                .accelerator_config = {{"split_batches", "True"}}});
+  CHECK(to_text(others.activation_checkpointing_kwargs) == "modules=A.*,policy=selective");
+  CHECK(to_text(others.accelerator_config) == "split_batches=true");
+  // The command resolves its arguments in the same way.
+  CHECK(to_text(parse_with_model({"--optim_args", "state_dtype=BFloat16"}).arguments.optim_args) ==
+        "state_dtype=bfloat16");
+}
+
 TEST_CASE("kwargs rules: a schedule accepts its own keys and no others") {
   const std::vector<Case> cases = {
       {Schedule::linear, "", ""},

@@ -232,6 +232,13 @@ TEST_CASE("labels: JSON lines may have booleans, whole numbers and fractions") {
                        DataError);
 }
 
+TEST_CASE("labels: numbers with a cell that is no number are not classes") {
+  LabelledFiles files;
+  error_contains(files.train_on({"0.25", "1.5", "N/A", "0.75"}).error(), "train.labels",
+                 "got 3 numbers with a decimal point, and 'N/A', expected numbers in every row");
+  CHECK(are_classes(files.train_on({"v1.0", "v1.5", "0.5"}).train(), {1, 2, 0}));
+}
+
 TEST_CASE("labels: a trained model keeps its own names, also for data that lacks some") {
   LabelledFiles files({"warm", "cold", "mild"});
   CHECK(are_classes(files.train_on({"cold", "warm"}).train(), {1, 0}));

@@ -123,6 +123,29 @@ TEST_CASE("loss record: losses have the same bits, whenever they are read") {
   }
 }
 
+TEST_CASE("loss record: the mean of a run counts what the log counts, also after a resume") {
+  for (const LossReading reading :
+       {LossReading::each_batch, LossReading::each_step, LossReading::at_logs}) {
+    for (const bool filter : {true, false}) {
+      CAPTURE(filter);
+      const TrainingArguments args{.logging_nan_inf_filter = filter};
+      Run run(reading, args), resumed(reading, args), none(reading, args);
+      CHECK(none.losses.mean() == 0);
+      run.step(1, {{std::nan(""), 2}});
+      CHECK(std::isnan(run.losses.mean()));
+      resumed.losses.restore(run.losses.position());
+      for (Run* each : {&run, &resumed}) {
+        CHECK(std::isnan(each->losses.mean()));
+        each->step(2, {{3.0, 2}});
+        each->step(3, {{5.0, 2}});
+        CHECK(are_same(each->losses.mean(), filter ? 4 : std::nan("")));
+        CHECK(are_same(each->losses.take_since_log(3).loss, filter ? 4 : std::nan("")));
+        CHECK(each->losses.nonfinite() == 1);
+      }
+    }
+  }
+}
+
 TEST_CASE("loss record: losses that are read together are reported together, with the first step") {
   Run run(LossReading::at_logs);
   for (std::int64_t step = 1; step <= 6; ++step)

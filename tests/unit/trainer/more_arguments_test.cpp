@@ -106,6 +106,36 @@ TEST_CASE("arguments: load_best_model_at_end evaluates every checkpoint if steps
   }
 }
 
+TEST_CASE("arguments: a number of steps beyond 64 bits becomes the largest number") {
+  constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
+  constexpr double kMostRows = 0x1p63;
+  const Plan steps = plan_of({.per_device_train_batch_size = 4, .max_steps = kMost}, 40, 10, 2);
+  CHECK(steps.max_steps == kMost);
+  CHECK(steps.steps_per_epoch == 10);
+  CHECK(steps.epochs == kMost / 10 + 1);
+  CHECK(steps.samples == doctest::Approx(8 * kMostRows));
+  const Plan stream = plan_of(
+      {.per_device_train_batch_size = 4, .max_steps = kMost, .gradient_accumulation_steps = 2}, {},
+      {}, 2);
+  CHECK(stream.max_steps == kMost);
+  CHECK(stream.batches_per_epoch == kMost);
+  CHECK(stream.epochs == kMost);
+  CHECK(stream.samples == doctest::Approx(16 * kMostRows));
+  const Plan epochs = plan_of({.num_train_epochs = 1e19, .save_steps = 1e19}, 40, 10, 1);
+  CHECK(epochs.max_steps == kMost);
+  CHECK(epochs.epochs == kMost);
+  CHECK(epochs.save_steps == kMost);
+  const Plan window = plan_of({.gradient_accumulation_steps = kMost}, 40, 10, 1);
+  CHECK(window.steps_per_epoch == 1);
+  const Plan best = plan_of({.max_steps = 100,
+                             .eval_strategy = IntervalStrategy::steps,
+                             .eval_steps = 10,
+                             .save_steps = 1e19,
+                             .load_best_model_at_end = true},
+                            40, 10, 1);
+  CHECK(best.save_steps == kMost);
+}
+
 TEST_CASE("arguments: save_only_model leaves out the optimizer, and save_on_each_node writes") {
   const Folder folder;
   TrainingArguments args = six_steps(folder);

@@ -180,6 +180,23 @@ TEST_CASE("optimizers: the rounding of a resumed run does not depend on its seed
   CHECK(equal(*resumed, copy_of(*straight)));
 }
 
+TEST_CASE("optimizers: the case of letters of a type in optim_args does not count") {
+  const Folder folder;
+  TrainingArguments args = arguments(folder);
+  args.max_steps = 4;
+  args.optim_args = {{"state_dtype", "BFloat16"}};
+  Trainer(new_model(), args, parts()).train();
+  std::int64_t moments = 0;
+  for (const auto& [name, tensor] :
+       load_safetensors(folder.path / "checkpoint-4/optimizer.safetensors")) {
+    CAPTURE(name);
+    if (tensor.dim() == 0) continue;  // a number of steps
+    CHECK((tensor.scalar_type() == at::kBFloat16));
+    ++moments;
+  }
+  CHECK(moments > 0);
+}
+
 TEST_CASE("optimizers: steps in the backward pass and states in host memory change no bit") {
   const auto run = [](const Folder& folder, auto change) {
     TrainingArguments args = arguments(folder);

@@ -9,6 +9,7 @@
 
 #include "hasten/base/text.h"
 #include "hasten/data/column_dataset.h"
+#include "hasten/metrics/classification.h"
 #include "hasten/models/gpt2.h"
 #include "hasten/process/notebook_launcher.h"
 #include "hasten/trainer/trainer.h"
@@ -200,16 +201,18 @@ TEST_CASE("trainer outputs: evaluate and predict score a language model alike") 
   const TrainerDataset data(ColumnDataset({{"input_ids", ids}, {"labels", ids}}));
   TrainingArguments args = short_run(folder.path);
   args.per_device_eval_batch_size = 4;
-  // The logits of a token predict the token after it.
-  const auto metric = metric_from_function([](const EvalPrediction& all) -> Metrics {
+  // The logits of a token predict the token after it. Only the accuracy gets aligned labels.
+  const auto function = metric_from_function([](const EvalPrediction& all) -> Metrics {
     const at::Tensor right = all.predictions.argmax(-1).eq(all.label_ids);
     return {{"right", right.sum().item<double>()},
             {"unused", all.label_ids.eq(-100).sum().item<double>()}};
   });
+  const auto metric = combine_metrics({std::make_shared<Accuracy>(), function});
   Trainer trainer(std::shared_ptr<PreTrainedModel>(model), args, {.compute_metrics = metric});
   const Metrics evaluated = trainer.evaluate(data);
   const PredictionOutput predicted = trainer.predict(data);
-  CHECK(evaluated.at("eval_unused") == 9);
+  CHECK(evaluated.at("eval_unused") == 0);
+  CHECK(predicted.metrics.at("test_accuracy") == evaluated.at("eval_accuracy"));
   CHECK(predicted.metrics.at("test_right") == evaluated.at("eval_right"));
   CHECK(predicted.metrics.at("test_unused") == evaluated.at("eval_unused"));
   CHECK(at::equal(predicted.label_ids, ids));

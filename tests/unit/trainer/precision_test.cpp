@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "hasten/accelerator.h"
 #include "hasten/base/files.h"
 #include "hasten/formats/safetensors.h"
 #include "hasten/optim/adamw.h"

@@ -4,6 +4,7 @@
 #include <torch/torch.h>
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -214,6 +215,25 @@ TEST_CASE("trainer: eval_strategy without evaluation data warns and trains") {
   CHECK(log.find("no evaluation data") != std::string::npos);
 }
 
+TEST_CASE("trainer: the best checkpoint needs evaluation data") {
+  for (const bool saves_best : {true, false}) {
+    CAPTURE(saves_best);
+    const Folder folder;
+    TrainingArguments args = three_epochs(folder);
+    args.eval_strategy = IntervalStrategy::epoch;
+    args.save_strategy = saves_best ? SaveStrategy::best : SaveStrategy::epoch;
+    args.load_best_model_at_end = !saves_best;
+    args.metric_for_best_model = "loss";
+    TrainerParts parts{.train_dataset = TrainerDataset(rows(8)),
+                       .log_sink = [](std::string_view) {}};
+    CHECK(code_of([&] { Trainer(new_model(), args, parts); }) == "trainer.no-eval-data");
+    CHECK_FALSE(fs::exists(folder.path));
+    parts.eval_dataset = TrainerDataset(rows(4));
+    Trainer(new_model(), args, parts).train();
+    CHECK_FALSE(checkpoints(folder.path).empty());
+  }
+}
+
 TEST_CASE("trainer: losses that are not finite are reported, and stop the run if requested") {
   const Folder folder;
   TrainingArguments args = three_epochs(folder);
@@ -230,8 +250,20 @@ TEST_CASE("trainer: losses that are not finite are reported, and stop the run if
       {.train_dataset = TrainerDataset(rows(8)), .log_sink = [&](std::string_view) { ++reports; }});
   const TrainOutput out = trainer.train();
   CHECK(out.metrics.at("nonfinite_losses") == 2);
-  CHECK(reports == 1);  // the second one follows the first
+  CHECK(reports == 1);                   // the second one follows the first
+  CHECK(std::isnan(out.training_loss));  // no step has a loss that counts
   CHECK(trainer.state().log_history[0].at("nonfinite_losses") == 1);
+  args.logging_nan_inf_filter = false;
+  Trainer unfiltered(
+      broken(), args,
+      {.train_dataset = TrainerDataset(rows(8)), .log_sink = [](std::string_view) {}});
+  const TrainOutput diverged = unfiltered.train();
+  CHECK(std::isnan(diverged.training_loss));
+  CHECK(std::isnan(diverged.metrics.at("train_loss")));
+  unfiltered.save_metrics("train", diverged.metrics);
+  CHECK(nlohmann::json::parse(read_file(folder.path / "train_results.json"))
+            .at("train_loss")
+            .is_null());
   args.stop_on_nonfinite_loss = true;
   Trainer stopping(broken(), args,
                    {.train_dataset = TrainerDataset(rows(8)), .log_sink = [](std::string_view) {}});
