@@ -28,16 +28,26 @@ void exec_quietly(const std::vector<std::string>& command, const std::filesystem
   execvp(command[0].c_str(), exec_arguments(command).data());
 }
 
+// Returns the message of an exception from a line of output: of one that nothing has caught, or of
+// one that hasten::run_main() has printed. Empty if the line has none.
+std::string message_in(const std::string& line) {
+  constexpr std::string_view kMessage = "what():", kError = "error";
+  if (const std::size_t at = line.find(kMessage); at != std::string::npos)
+    return std::string(trim(line.substr(at + kMessage.size())));
+  const std::size_t end = line.find(": ");
+  const bool is_error = starts_with(line, kError) && end != std::string::npos &&
+                        (end == kError.size() || line[end - 1] == ']');
+  return is_error ? std::string(trim(line.substr(end + 2))) : "";
+}
+
 // Returns why the program made no step: the message of an exception that ended it, or else its last
 // output.
 std::string reason_in(const std::filesystem::path& output) {
   constexpr std::size_t kMaxOutputBytes = 600;
-  constexpr std::string_view kMessage = "what():";
   const std::string text = std::filesystem::exists(output) ? read_file(output) : "";
-  const std::size_t message = text.rfind(kMessage);
-  if (message != std::string::npos) {
-    const std::string rest = text.substr(message + kMessage.size());
-    return std::string(trim(rest.substr(0, rest.find('\n'))));
+  const std::vector<std::string> lines = split(text, '\n');
+  for (auto line = lines.rbegin(); line != lines.rend(); ++line) {
+    if (std::string message = message_in(*line); !message.empty()) return message;
   }
   const std::string end(trim(text.substr(text.size() - std::min(text.size(), kMaxOutputBytes))));
   return end.empty() ? "a program that ended without a step" : end;
@@ -77,8 +87,9 @@ class ProgramRuns {
       setenv(kPlanFolderVariable, folder.path().c_str(), 1);
       exec_quietly(command, output);
     });
-    (void)child.reap();
-    if (!std::filesystem::exists(report))
+    // A program that handles its error ends like one that has made its steps, and has a report.
+    const bool failed = child.reap().value_or(0) != 0;
+    if (failed || !std::filesystem::exists(report))
       throw UsageError("plan.program", {.what = reason_in(output)});
     if (!std::filesystem::exists(program))
       throw UsageError("plan.program", {.what = "steps of an Accelerator, without a Trainer"});

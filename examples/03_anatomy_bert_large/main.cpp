@@ -12,13 +12,13 @@
 #include <optional>
 
 #include "hasten/anatomy/dry_run.h"
-#include "hasten/base/error.h"
 #include "hasten/base/files.h"
 #include "hasten/base/text.h"
 #include "hasten/data/column_dataset.h"
 #include "hasten/device/cuda_library.h"
 #include "hasten/device/memory.h"
 #include "hasten/models/pretrained_model.h"
+#include "hasten/program/run_main.h"
 #include "hasten/trainer/trainer.h"
 #include "options.h"
 #include "page.h"
@@ -115,7 +115,7 @@ void run(const Options& options) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  try {
+  return run_main([&] {
     const Options options = parse(argc, argv);
     keep_freed_memory();
     if (options.page) {
@@ -123,8 +123,6 @@ int main(int argc, char** argv) {
     } else {
       run(options);
     }
-  } catch (const Error& error) {
-    std::cerr << "anatomy_bert_large: " << error.what() << '\n';
-    return error.exit_code();
-  }
+    return 0;
+  });
 }

@@ -80,9 +80,7 @@ std::int64_t option(int argc, char** argv, const std::string& name, std::int64_t
   return default_value;
 }
 
-}  // namespace
-
-int main(int argc, char** argv) {
+int compare(int argc, char** argv) {
   const std::int64_t layers = option(argc, argv, "--num_layers", 12);
   const std::int64_t processes = option(argc, argv, "--num_processes", 8);
   const hasten::NotebookLauncherOptions options{.num_processes = processes, .use_cpu = true};
@@ -109,4 +107,10 @@ int main(int argc, char** argv) {
       "(%.1f times as much)\n",
       shared, copied, copied / shared);
   return shared < copied ? 0 : 1;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  return hasten::run_main([&] { return compare(argc, argv); });
 }

@@ -10,7 +10,7 @@
 #include "../common/accuracy.h"
 #include "../common/spirals.h"
 
-int main() {
+static int train() {
   hasten::Accelerator accelerator({.dataloader_config = {.split_batches = true}});
   // Gives every process the same data. All processes start with rank 0's weights, whatever the
   // seed.
@@ -38,4 +38,7 @@ int main() {
         hasten::fixed(loss_sum / static_cast<double>(train_loader.size()), 4), ", accuracy ",
         hasten::fixed(accuracy.value, 4), " of ", accuracy.rows, " rows"));
   }
+  return 0;
 }
+
+int main() { return hasten::run_main(train); }

@@ -48,9 +48,7 @@ Rows stack(std::span<const Rows> rows) {
   return torch::data::transforms::Stack<>().apply_batch({rows.begin(), rows.end()});
 }
 
-}  // namespace
-
-int main() {
+int train() {
   hasten::Accelerator accelerator;
   const at::Device device = accelerator.device();
   torch::manual_seed(42);
@@ -88,4 +86,9 @@ int main() {
                                   hasten::fixed(accuracy.value, 4), " of ", accuracy.rows,
                                   " rows"));
   }
+  return 0;
 }
+
+}  // namespace
+
+int main() { return hasten::run_main(train); }

@@ -51,9 +51,7 @@ Result train(hasten::Accelerator& accelerator, std::int64_t local_sgd_steps) {
   return result;
 }
 
-}  // namespace
-
-int main() {
+int compare() {
   hasten::Accelerator accelerator({.dataloader_config = {.split_batches = true}});
   Net net;
   std::int64_t bytes = 0;
@@ -68,4 +66,9 @@ int main() {
                                   ": accuracy ", hasten::fixed(result.accuracy, 3), ", ", exchanges,
                                   " exchanges, ", hasten::human_bytes(exchanges * bytes)));
   }
+  return 0;
 }
+
+}  // namespace
+
+int main() { return hasten::run_main(compare); }

@@ -37,9 +37,7 @@ at::Tensor loss_of(const at::Tensor& logits, double target) {
                                                                  torch::full_like(logits, target));
 }
 
-}  // namespace
-
-int main() {
+int train() {
   hasten::Accelerator accelerator({.gradient_accumulation_steps = 2});
   torch::manual_seed(1);
   Sequential raw_generator = layers(4, 2), raw_critic = layers(2, 1);
@@ -80,4 +78,9 @@ int main() {
                                   " points, mean distance from the ring ",
                                   hasten::fixed(distance_of(points), 3)));
   }
+  return 0;
 }
+
+}  // namespace
+
+int main() { return hasten::run_main(train); }

@@ -79,9 +79,7 @@ double largest_difference(const Net& a, const Net& b) {
   return largest;
 }
 
-}  // namespace
-
-int main() {
+int compare() {
   hasten::Accelerator accelerator({.gradient_accumulation_steps = kWindow});
   Net net = new_net();
   auto sgd = new_optimizer(net);
@@ -108,3 +106,7 @@ int main() {
                                 equal ? "rounding" : hasten::str("more: ", difference)));
   return equal ? 0 : 1;
 }
+
+}  // namespace
+
+int main() { return hasten::run_main(compare); }

@@ -55,9 +55,7 @@ at::Tensor evaluate(Accelerator& accelerator, auto& model, auto& loader) {
   return at::cat(correct);
 }
 
-}  // namespace
-
-int main(int argc, char** argv) {
+int train(int argc, char** argv) {
   // Pads all texts to 64 tokens. The default lengths would give a second shape, with 48 tokens.
   Accelerator accelerator({.dataloader_config = {.static_shapes = {.lengths = {64}}}});
   set_seed(42);
@@ -92,4 +90,10 @@ int main(int argc, char** argv) {
                           accelerator.compiled_programs(), " programs compiled so far"));
   }
   return accuracy > 0.9 ? 0 : 1;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  return hasten::run_main([&] { return train(argc, argv); });
 }

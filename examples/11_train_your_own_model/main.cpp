@@ -1,8 +1,8 @@
 // The Trainer with a network that does not use hasten, and with batches that are a struct.
+#include <hasten/base/files.h>
 #include <hasten/hasten.h>
 #include <torch/torch.h>
 
-#include <filesystem>
 #include <iostream>
 
 #include "digits.h"
@@ -16,15 +16,14 @@ struct Net : Module {
                     MaxPool2d(2),     Flatten(), Linear(256, 10)};
 };
 
-int main(int argc, char** argv) {
-  hasten::TrainingArguments arguments{
-      .output_dir = std::filesystem::temp_directory_path() / "hasten-digits",
-      .per_device_train_batch_size = 32,
-      .num_train_epochs = 4,
-      .learning_rate = 3e-3,
-      .logging_strategy = hasten::IntervalStrategy::epoch,
-      .eval_strategy = hasten::IntervalStrategy::epoch,
-      .save_strategy = hasten::SaveStrategy::no};
+static int train(int argc, char** argv) {
+  hasten::TrainingArguments arguments{.output_dir = hasten::temporary_folder() / "hasten-digits",
+                                      .per_device_train_batch_size = 32,
+                                      .num_train_epochs = 4,
+                                      .learning_rate = 3e-3,
+                                      .logging_strategy = hasten::IntervalStrategy::epoch,
+                                      .eval_strategy = hasten::IntervalStrategy::epoch,
+                                      .save_strategy = hasten::SaveStrategy::no};
   hasten::ArgumentParser parser("Trains a network of your own on images of digits.");
   parser.add(arguments);
   if (const auto exit_code = parser.parse_or_report(argc, argv)) return *exit_code;
@@ -51,4 +50,9 @@ int main(int argc, char** argv) {
                 << hasten::fixed(entry.at("eval_loss"), 4) << ", accuracy "
                 << hasten::fixed(entry.at("eval_accuracy"), 4) << '\n';
   }
+  return 0;
+}
+
+int main(int argc, char** argv) {
+  return hasten::run_main([&] { return train(argc, argv); });
 }

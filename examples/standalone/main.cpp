@@ -22,9 +22,7 @@ hasten::ColumnDataset points_of_a_square(std::int64_t rows) {
   return hasten::ColumnDataset({{"points", points}, {"labels", is_inside.to(torch::kLong)}});
 }
 
-}  // namespace
-
-int main() {
+int train() {
   torch::manual_seed(42);  // every process makes the same points
   hasten::Accelerator accelerator;
   Net net;
@@ -48,4 +46,9 @@ int main() {
                                   hasten::fixed(static_cast<double>(right) / rows, 3), " of ", rows,
                                   " rows"));
   }
+  return 0;
 }
+
+}  // namespace
+
+int main() { return hasten::run_main(train); }

@@ -45,6 +45,7 @@
 #include "hasten/process/group.h"
 #include "hasten/process/notebook_launcher.h"
 #include "hasten/program/argument_parser.h"
+#include "hasten/program/run_main.h"
 #include "hasten/search/search.h"
 #include "hasten/tokenizers/bert_tokenizer.h"
 #include "hasten/track/file_trackers.h"

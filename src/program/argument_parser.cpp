@@ -16,6 +16,7 @@
 #include "options/help.h"
 #include "options/sources.h"
 #include "options/training_rules.h"
+#include "program/exception_report.h"
 
 namespace hasten {
 namespace {
@@ -222,12 +223,12 @@ std::optional<int> ArgumentParser::parse_or_report(int argc, const char* const* 
   ParsedArguments parsed;
   bool is_main = true;
   try {
-    is_main = worker_of(config::whole_environment()).rank == 0;
+    is_main = this_worker().rank == 0;
     parsed = parse(arguments, config::process_environment());
-  } catch (const Error& error) {
-    const std::string line = str(program, ": error[", error.code(), "]: ", error.what(), '\n');
-    std::fputs(line.c_str(), stderr);
-    return error.exit_code();
+  } catch (const Error&) {
+    const ExceptionReport report = describe_exception();
+    std::fputs(str(program, ": ", report.line).c_str(), stderr);
+    return report.exit_code;
   }
   if (is_main) {
     std::fputs(parsed.text.c_str(), stdout);

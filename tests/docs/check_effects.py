@@ -45,6 +45,7 @@ REASONS = {
     "progress_bar.h": ({"prints"}, "a ProgressBar is made to print"),
     "progress_callback.cpp": ({"prints"}, "the Trainer's lines of numbers, which log_level turns off"),
     "results.cpp": ({"prints"}, "print_summary() is called to print"),
+    "run_main.cpp": ({"prints"}, "run_main() is called to print the error that ends a program"),
     "scoped_variables.h": ({"changes variables"}, "part of tpu_module.cpp"),
     "signal_blocker.h": ({"changes signals"}, "blocks the signals of one thread while it starts another"),
     "tpu_module.cpp": ({"changes variables", "sets a handler"},

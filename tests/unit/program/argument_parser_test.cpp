@@ -1,15 +1,8 @@
 #include "hasten/program/argument_parser.h"
 
-#include <fcntl.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
-#include <cstdio>
-#include <fstream>
-#include <iterator>
-
 #include "hasten/base/text.h"
 #include "unit/options/support.h"
+#include "unit/program/ended_process.h"
 
 namespace program_argument_parser_test {
 
@@ -59,34 +52,15 @@ struct Program {
   ArgumentParser parser{"Trains a policy."};
 };
 
-struct Ended {
-  int code;
-  std::string output;  // on standard output and standard error
-};
-
 // Calls parse_or_report() in a child process, which ends with the exit code that the call returns,
 // or with 77 if the program should run.
-Ended end_of(std::vector<const char*> arguments) {
-  const TemporaryFile file("output", "");
+EndedProcess end_of(std::vector<const char*> arguments) {
   arguments.insert(arguments.begin(), "bin/train");
-  std::fflush(nullptr);  // or the child would write it too
-  const pid_t child = fork();
-  REQUIRE(child >= 0);
-  if (child == 0) {
-    const int to = open(file.path().c_str(), O_WRONLY);
-    dup2(to, STDOUT_FILENO);
-    dup2(to, STDERR_FILENO);
+  return end_of_process([&] {
     Program program;
-    const auto exit_code =
-        program.parser.parse_or_report(static_cast<int>(arguments.size()), arguments.data());
-    std::fflush(nullptr);
-    _exit(exit_code.value_or(77));
-  }
-  int status = 0;
-  REQUIRE(waitpid(child, &status, 0) == child);
-  REQUIRE(WIFEXITED(status));
-  std::ifstream in(file.path());
-  return {WEXITSTATUS(status), {std::istreambuf_iterator<char>(in), {}}};
+    return program.parser.parse_or_report(static_cast<int>(arguments.size()), arguments.data())
+        .value_or(77);
+  });
 }
 
 // Returns the line that begins so, or an empty text.
@@ -221,14 +195,14 @@ TEST_SUITE("program/argument_parser") {
   }
 
   TEST_CASE("parse_or_report prints an error or a requested text, and returns the exit code") {
-    const Ended bad = end_of({"--hiden", "3"});
-    CHECK(bad.code == 2);
+    const EndedProcess bad = end_of({"--hiden", "3"});
+    CHECK(bad.exit_code == 2);
     CHECK(starts_with(bad.output, "train: error[config.unknown-key]: unknown argument --hiden."));
-    const Ended help = end_of({"--help"});
-    CHECK(help.code == 0);
+    const EndedProcess help = end_of({"--help"});
+    CHECK(help.exit_code == 0);
     CHECK(starts_with(help.output, "usage: train [--NAME VALUE ...]\n\nTrains a policy.\n\n"));
-    const Ended goes_on = end_of({"--hidden", "3", "--torch_compile"});
-    CHECK(goes_on.code == 77);
+    const EndedProcess goes_on = end_of({"--hidden", "3", "--torch_compile"});
+    CHECK(goes_on.exit_code == 77);
     CHECK(starts_with(goes_on.output, "train: note: --torch_compile is ignored"));
   }
 
