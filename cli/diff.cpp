@@ -4,6 +4,7 @@
 
 #include "base/count_text.h"
 #include "commands/diff_options.h"
+#include "commands/existing_paths.h"
 #include "hasten/base/text.h"
 #include "hasten/checkpoint/hash_chain.h"
 #include "torch_commands.h"
@@ -12,6 +13,7 @@ namespace hasten::cli {
 
 int diff(int argc, char** argv) {
   const DiffCommand command = parse_diff({argv + 2, argv + argc});
+  for (const std::string& run : {command.a, command.b}) check_path_exists(run);
   const RunComparison result = compare_runs(command.a, command.b, command.from);
   const std::string equal =
       str(count_text(static_cast<std::int64_t>(result.links), "link"), " and ",

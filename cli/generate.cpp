@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include "base/parse_number.h"
+#include "commands/existing_paths.h"
 #include "commands/generate_options.h"
 #include "hasten/base/error.h"
 #include "hasten/base/files.h"
@@ -228,6 +229,7 @@ void warn_of_random_weights(const LoadedModel& loaded, const std::string& model)
 
 int generate(int argc, char** argv) {
   const GenerateCommand command = parse_generate({argv + 2, argv + argc});
+  check_model_exists(command.model);
   GenerationOptions options = options_of(command);
   std::optional<Tokenizer> tokenizer;
   if (command.ids.empty()) tokenizer = Tokenizer::from_pretrained(command.model);

@@ -4,14 +4,11 @@
 // hasten/base/error.h.
 #include <algorithm>
 #include <cstdio>
-#include <exception>
-#include <filesystem>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "base/did_you_mean.h"
-#include "base/file_calls.h"
 #include "base/standard_streams.h"
 #include "commands/diff_options.h"
 #include "commands/estimate_options.h"
@@ -21,19 +18,20 @@
 #include "commands/weights_options.h"
 #include "core_commands.h"
 #include "exec_torch.h"
-#include "hasten/base/error.h"
 #include "hasten/base/text.h"
 #include "hasten/launch/worker.h"
 #include "hasten/machine/gpus.h"
 #include "hasten/options/train_options.h"
 #include "options/help.h"
+#include "program/exception_report.h"
 #include "run_with_anatomy.h"
+#include "standard_output.h"
 
 namespace {
 
 using namespace hasten;
 
-constexpr int usage_error = 2;
+constexpr int kUsageError = 2;
 
 struct Command {
   const char* name;
@@ -45,7 +43,7 @@ void print(const std::string& text, std::FILE* to = stdout) { std::fputs(text.c_
 
 // Prints the notices, on rank 0 only.
 void print_notices(const std::string& command, const std::vector<std::string>& notices) {
-  if (worker_of(config::whole_environment()).rank != 0) return;
+  if (this_worker().rank != 0) return;
   for (const std::string& notice : notices)
     print("hasten " + command + ": note: " + notice + "\n", stderr);
 }
@@ -66,7 +64,7 @@ int train(int argc, char** argv) {
     case TrainAction::run:
       break;
   }
-  check_files(run.options);
+  check_files(run.options, run.arguments.resume_from_checkpoint);
   cli::exec_torch_program(argv);
 }
 
@@ -157,7 +155,7 @@ int merge_weights(int argc, char** argv) {
   cli::exec_torch_program(argv);
 }
 
-constexpr Command commands[] = {
+constexpr Command kCommands[] = {
     {"anatomy", "show where a program's steps spend memory and time", anatomy},
     {"config", "write or update the configuration file of hasten launch", cli::configure},
     {"convert", "convert weights that PyTorch has pickled to safetensors", convert},
@@ -181,7 +179,7 @@ std::string usage() {
   std::string out =
       "usage: hasten COMMAND [--NAME VALUE ...]\n\n"
       "Trains models on LibTorch, and measures or predicts the memory and time of training.\n\n";
-  for (const Command& command : commands)
+  for (const Command& command : kCommands)
     out += "  " + std::string(command.name).append(15 - std::string(command.name).size(), ' ') +
            command.help + "\n";
   return out +
@@ -191,38 +189,41 @@ std::string usage() {
 
 int unknown_command(const std::string& name) {
   std::vector<std::string> names;
-  for (const Command& command : commands) names.emplace_back(command.name);
+  for (const Command& command : kCommands) names.emplace_back(command.name);
   print("hasten: error: unknown command '" + name + "'. Hint: " +
             did_you_mean(nearest(name, names), "the commands are " + join(names, ", ")) + "\n",
         stderr);
-  return usage_error;
+  return kUsageError;
 }
 
 int run_command(const Command& command, int argc, char** argv) {
-  const std::string prefix = "hasten " + std::string(command.name) + ": error";
   try {
     return command.run(argc, argv);
-  } catch (const Error& error) {
-    print(prefix + "[" + error.code() + "]: " + error.what() + "\n", stderr);
-    return error.exit_code();
-  } catch (const std::filesystem::filesystem_error& error) {
-    const IoError same = io_error_of(error);
-    print(prefix + "[" + same.code() + "]: " + same.what() + "\n", stderr);
-    return same.exit_code();
-  } catch (const std::exception& error) {
-    print(prefix + ": " + error.what() + "\n", stderr);
-    return 1;
+  } catch (...) {
+    const ExceptionReport report = describe_exception();
+    print("hasten " + std::string(command.name) + ": " + report.line, stderr);
+    return report.exit_code;
   }
 }
 
-}  // namespace
+// True if the command may run without standard output, as a daemon does: its result is elsewhere,
+// or another program of the user gets the same standard output.
+bool may_lack_output(int argc, char** argv) {
+  const std::string argument = argc > 1 ? argv[1] : "";
+  return argument == "train" || argument == "launch" || argument == "anatomy" ||
+         std::find(argv, argv + argc, std::string_view("--")) != argv + argc;
+}
 
-int main(int argc, char** argv) {
-  open_closed_streams();  // also for hasten-torch, which replaces this program
+int run_program(int argc, char** argv) {
   const std::string argument = argc > 1 ? argv[1] : "";
   if (argument.empty()) {
     print(usage(), stderr);
-    return usage_error;
+    return kUsageError;
+  }
+  if (argument == "help" && argc > 2) {  // `hasten help train` is `hasten train --help`
+    char help[] = "--help";
+    char* swapped[] = {argv[0], argv[2], help, nullptr};
+    return run_program(3, swapped);
   }
   if (argument == "--help" || argument == "-h" || argument == "help") {
     print(usage());
@@ -232,8 +233,18 @@ int main(int argc, char** argv) {
     print("hasten " HASTEN_VERSION "\n");
     return 0;
   }
-  for (const Command& command : commands) {
+  for (const Command& command : kCommands) {
     if (argument == command.name) return run_command(command, argc, argv);
   }
   return unknown_command(argument);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (!may_lack_output(argc, argv)) cli::keep_closed_output_unwritable();
+  open_closed_streams();  // also for hasten-torch, which replaces this program
+  const bool is_command = argc > 1 && argv[1][0] != '-';
+  const std::string name = is_command ? "hasten " + std::string(argv[1]) : "hasten";
+  return cli::check_standard_output(name, run_program(argc, argv));
 }

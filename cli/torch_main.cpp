@@ -1,25 +1,23 @@
 // File: cli/torch_main.cpp
 // hasten-torch: the commands that need tensors. `hasten` starts it after it has checked the
 // arguments.
-#include <c10/util/Exception.h>
 #include <unistd.h>
 
 #include <cstdio>
-#include <filesystem>
 #include <new>
 #include <string>
 
-#include "base/file_calls.h"
-#include "hasten/base/error.h"
+#include "program/exception_report.h"
+#include "standard_output.h"
 #include "test_result.h"
 #include "torch_commands.h"
 
 namespace {
 
 // Prints an error on a line of its own: on a terminal, a progress bar may be on the current line.
-void print_error(const std::string& command, const std::string& code, const char* text) {
-  std::fprintf(stderr, "%shasten %s: error%s: %s\n", isatty(STDERR_FILENO) != 0 ? "\n" : "",
-               command.c_str(), code.empty() ? "" : ("[" + code + "]").c_str(), text);
+void print_error(const std::string& command, const std::string& line) {
+  std::fprintf(stderr, "%shasten %s: %s", isatty(STDERR_FILENO) != 0 ? "\n" : "", command.c_str(),
+               line.c_str());
 }
 
 }  // namespace
@@ -55,24 +53,17 @@ int main(int argc, char** argv) {
           "hasten instead\n",
           command.c_str());
     }
-  } catch (const hasten::Error& error) {
-    print_error(command, error.code(), error.what());
-    code = error.exit_code();
-  } catch (const std::filesystem::filesystem_error& error) {
-    const hasten::IoError same = hasten::io_error_of(error);
-    print_error(command, same.code(), same.what());
-    code = same.exit_code();
-  } catch (const c10::Error& error) {
-    print_error(command, "", error.what_without_backtrace());
-    code = 1;
   } catch (const std::bad_alloc&) {
-    print_error(command, "",
-                "out of memory before training began. Hint: use a smaller model or data set");
+    print_error(command,
+                "error: out of memory before training began. Hint: use a smaller model or data "
+                "set\n");
     code = 5;
-  } catch (const std::exception& error) {
-    print_error(command, "", error.what());
-    code = 1;
+  } catch (...) {
+    const hasten::ExceptionReport report = hasten::describe_exception();
+    print_error(command, report.line);
+    code = report.exit_code;
   }
+  code = hasten::cli::check_standard_output("hasten " + command, code);
   // Skips LibTorch's static destructors, which take time and free nothing that matters now.
   // hasten's own files are written and closed.
   std::fflush(nullptr);

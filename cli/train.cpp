@@ -1,6 +1,10 @@
 // File: cli/train.cpp
 // `hasten train`: trains a model with data and TrainingArguments, and saves the model and its
 // results in output_dir.
+#include <torch/torch.h>
+
+#include <algorithm>
+#include <cmath>
 #include <csignal>
 #include <cstdio>
 #include <filesystem>
@@ -13,6 +17,7 @@
 #include "hasten/base/log.h"
 #include "hasten/base/text.h"
 #include "hasten/checkpoint/checkpoint_folders.h"
+#include "hasten/checkpoint/detail/training_state.h"
 #include "hasten/device/memory.h"
 #include "hasten/formats/safetensors.h"
 #include "hasten/launch/worker.h"
@@ -36,6 +41,8 @@ namespace {
 constexpr int kSignalExitBase = 128;  // added to the signal's number, as shells do
 
 void print_line(const std::string& line) { std::fprintf(stderr, "%s\n", line.c_str()); }
+
+void print_warning(const std::string& text) { log_line("hasten: warning: " + text); }
 
 void print_loaded_model(const LoadedModel& loaded, const TrainOptions& options) {
   const std::int64_t parameters = parameter_count(*loaded.model);
@@ -88,12 +95,55 @@ void print_training_summary(const TrainOutput& result, const std::string& folder
   std::cout << "Saved in " << folder << '\n';
 }
 
-// After a signal, prints how to continue the run, if it has a checkpoint.
-void print_continuation(const Trainer& trainer) {
-  if (checkpoints(trainer.args().output_dir).empty()) return;
-  std::cout << "Stopped at step " << trainer.state().global_step << " of "
-            << trainer.state().max_steps
-            << ": the same command with --resume_from_checkpoint true continues the run\n";
+// Returns how to continue a run that was stopped, or why that is not possible.
+std::string continuation_of(const Trainer& trainer) {
+  const std::vector<std::filesystem::path> saved = checkpoints(trainer.args().output_dir);
+  if (saved.empty()) return "the run has no checkpoint, so it cannot be continued";
+  const std::filesystem::path& newest = saved.back();
+  if (!has_training_state(newest))
+    return "its checkpoints have only weights (save_only_model), so it cannot be continued";
+  const std::string name = newest.filename().string();
+  const bool is_latest = name == str(kCheckpointPrefix, trainer.state().global_step);
+  return str("the same command with --resume_from_checkpoint true continues the run",
+             is_latest ? "" : " from " + name);
+}
+
+// Reports a run that a signal, a key, a callback or the end of a stream has stopped early.
+void print_stop(const Trainer& trainer, const TrainOutput& result) {
+  const TrainerState& state = trainer.state();
+  if (result.stop_signal == 0 && state.global_step >= state.max_steps) return;
+  std::cout << "Stopped at step " << state.global_step << " of " << state.max_steps << ": "
+            << continuation_of(trainer) << '\n';
+}
+
+// Compares the extremes only, which takes no memory. NaN is an extreme of every tensor with one.
+bool has_nonfinite_values(const at::Tensor& tensor) {
+  if (tensor.numel() == 0 || !at::isFloatingType(tensor.scalar_type()) ||
+      tensor.element_size() < 2)  // there are no comparisons of 8-bit numbers
+    return false;
+  const at::Tensor values = tensor.detach();
+  const double least = values.min().item<double>(), most = values.max().item<double>();
+  return !std::isfinite(least) || !std::isfinite(most);
+}
+
+// Returns the name of the first parameter with values that are not finite, or an empty text.
+std::string first_nonfinite_parameter(const torch::nn::Module& model) {
+  for (const auto& parameter : model.named_parameters()) {
+    if (has_nonfinite_values(parameter.value())) return parameter.key();
+  }
+  return "";
+}
+
+// Warns of a run that has diverged, because its other figures may look healthy.
+void warn_of_divergence(const Trainer& trainer, const TrainOutput& result) {
+  const auto losses = result.metrics.find("nonfinite_losses");
+  if (losses == result.metrics.end() || losses->second <= 0) return;
+  print_warning(str(static_cast<std::int64_t>(losses->second), " of ", result.global_step,
+                    " losses were not finite; see --stop_on_nonfinite_loss"));
+  const std::string name = first_nonfinite_parameter(trainer.model());
+  if (name.empty()) return;
+  print_warning(str("the saved model has weights that are not finite, first in ", name,
+                    ": train again with a smaller learning_rate, warm-up, or max_grad_norm"));
 }
 
 // True if the run has made its last step but was stopped before it saved its model.
@@ -114,9 +164,17 @@ void predict(Trainer& trainer, const TrainerDataset& data) {
   std::cout << "\nPredictions in " << file.string() << '\n';
 }
 
+// True in the processes that write the results.
+bool writes_results(const Trainer& trainer) {
+  return trainer.args().save_on_each_node ? trainer.is_local_process_zero()
+                                          : trainer.is_world_process_zero();
+}
+
 // Saves the model, the metrics and the state in output_dir.
-void save(Trainer& trainer, const TrainOutput& result) {
+void save(Trainer& trainer, const TrainOutput& result, bool replaces_results) {
   if (trainer.is_world_process_zero()) std::cout << '\n';
+  // Until now, the folder has the earlier model with its own results, in case the run fails.
+  if (replaces_results) remove_old_results(trainer.args().output_dir, print_warning);
   trainer.log_metrics("train", result.metrics, std::cout);
   trainer.save_metrics("train", result.metrics);
   trainer.save_state();
@@ -140,9 +198,11 @@ struct TrainingResult {
 TrainingResult train_until_signal(Trainer& trainer) {
   const auto stop = std::make_shared<StopOnSignal>();
   trainer.add_callback(stop);
+  // Asked before the run begins, because it saves checkpoints.
+  const bool replaces_results = writes_results(trainer) && !continues_a_run(trainer.args());
   TrainingResult out{.result = trainer.train()};
   out.saved = !nothing_was_trained(trainer, out.result);
-  if (out.saved) save(trainer, out.result);
+  if (out.saved) save(trainer, out.result, replaces_results);
   stop->restore_handlers();
   // A signal arrived after the last step. Everything is saved, so it may end the process.
   if (out.result.stop_signal == 0 && stop->received() != 0) std::raise(stop->received());
@@ -155,11 +215,12 @@ TrainingResult train_and_evaluate(Trainer& trainer, bool evaluates) {
   if (!trainer.is_world_process_zero()) return trained;
   if (trained.saved) {
     print_training_summary(trained.result, trainer.args().output_dir);
-    if (trained.result.stop_signal != 0) print_continuation(trainer);
+    warn_of_divergence(trainer, trained.result);
   } else {
     print_line("Nothing was trained: the model and the results in " + trainer.args().output_dir +
                " are unchanged.");
   }
+  print_stop(trainer, trained.result);
   return trained;
 }
 
@@ -251,13 +312,28 @@ void add_adapter(torch::nn::Module& model, const TrainOptions& options, bool pri
       fixed(100.0 * static_cast<double>(trained) / static_cast<double>(all), 2), " %)"));
 }
 
-// Refuses an output_dir that another run uses, before the data and the model are loaded. Returns
-// the lock on it, or null. With save_on_each_node only the Trainer knows which machines share it.
-std::shared_ptr<FolderLock> lock_output(const TrainingArguments& args) {
-  const bool is_main = worker_of(config::whole_environment()).rank == 0;
-  if (!is_main || !args.do_train || args.save_on_each_node) return nullptr;
-  auto lock =
-      lock_output_dir(args, [](const std::string& text) { log_line("hasten: warning: " + text); });
+// Returns the files and folders from which the run starts. A built-in name is no folder.
+std::vector<std::string> inputs_of(const TrainOptions& options) {
+  const auto& names = builtin_models();
+  const bool is_builtin = std::find(names.begin(), names.end(), options.model) != names.end();
+  return {is_builtin ? "" : options.model, options.weights, options.lora_adapter};
+}
+
+// Refuses an output_dir that another run uses, or whose model would be lost, before the data and
+// the model are loaded. Returns the lock on it, or null. With save_on_each_node only the Trainer
+// knows which machines share it.
+std::shared_ptr<FolderLock> lock_output(const TrainConfiguration& run) {
+  const TrainingArguments& args = run.arguments;
+  const Worker worker = this_worker();
+  const bool writes = args.save_on_each_node ? worker.local_rank == 0 : worker.rank == 0;
+  if (!writes || !args.do_train) return nullptr;
+  check_inputs_kept(args, inputs_of(run.options));
+  if (args.save_on_each_node) {
+    check_no_saved_model(args);
+    return nullptr;
+  }
+  auto lock = lock_output_dir(args, print_warning);
+  check_no_saved_model(args);
   check_output_unused(args);
   return lock;
 }
@@ -275,7 +351,7 @@ int train_exported(const TrainConfiguration& run) {
   const bool evaluates = arguments.do_eval || arguments.eval_on_start;
   const ExportedFiles files(options, *model,
                             evaluates ? EvalLabels::required : EvalLabels::optional);
-  const Worker worker = worker_of(config::whole_environment());
+  const Worker worker = this_worker();
   files.check_batches(arguments, worker.world_size);
   if (worker.rank == 0) {
     print_line(str(options.model, ": ", group_thousands(parameter_count(*model)),
@@ -302,15 +378,17 @@ int train(int argc, char** argv) {
       parse_train({argv + 2, argv + argc}, config::process_environment());
   // A write beyond the limit of file sizes is then an error that names the file.
   std::signal(SIGXFSZ, SIG_IGN);
+  // A run whose output nobody reads any more, as after `| head`, continues without it.
+  std::signal(SIGPIPE, SIG_IGN);
   keep_freed_memory();
-  const auto lock = lock_output(run.arguments);  // until everything is written
+  const auto lock = lock_output(run);  // until everything is written
   if (is_exported_model(run.options.model)) return train_exported(run);
   const bool evaluates = run.arguments.do_eval || run.arguments.eval_on_start;
   const auto files =
       read_task_data(run.options, evaluates ? EvalLabels::required : EvalLabels::optional);
   set_seed(run.arguments.seed);  // the seed determines new weights
   const LoadedModel loaded = load_model(run.options.model, files->model_options());
-  const Worker worker = worker_of(config::whole_environment());
+  const Worker worker = this_worker();
   if (worker.rank == 0) print_loaded_model(loaded, run.options);
   add_adapter(*loaded.model, run.options, worker.rank == 0);
 

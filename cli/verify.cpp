@@ -10,6 +10,7 @@
 #include "base/unfinished_files.h"
 #include "child.h"
 #include "commands/diff_options.h"
+#include "commands/existing_paths.h"
 #include "core_commands.h"
 #include "hasten/base/error.h"
 #include "hasten/base/files.h"
@@ -65,8 +66,9 @@ void check_chain(const fs::path& file, const ChainEnds& ends, std::int64_t from)
       file.c_str(), static_cast<long long>(ends.first_step));
 }
 
-// Throws if the run lacks a file or a checkpoint that a repetition needs.
+// Throws if the run does not exist, or lacks a file or a checkpoint that a repetition needs.
 void check_run(const fs::path& run, std::int64_t from) {
+  check_path_exists(run.string());
   for (const fs::path& file : {run / kHashChainFile, run / kHashChainConfigFile}) {
     if (path_exists(file)) continue;
     throw DataError("checkpoint.no-chain", {.what = file.string(),

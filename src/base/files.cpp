@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/descriptor.h"
+#include "base/environment_variable.h"
 #include "base/file_calls.h"
 #include "base/sync_tree.h"
 #include "base/unfinished_files.h"
@@ -165,13 +166,21 @@ void check_free_space(const fs::path& path, std::uintmax_t bytes, const std::str
                  .hint = hint_for_file_error(ENOSPC)});
 }
 
-TemporaryDirectory::TemporaryDirectory(std::string_view prefix) {
+fs::path temporary_folder() {
+  const std::string named = environment_variable("TMPDIR");
+  const fs::path folder = named.empty() ? "/tmp" : named;
   std::error_code error;
-  const fs::path parent = fs::temp_directory_path(error);
-  if (error)
-    throw_file_error("io.mkdir", "cannot find the folder for temporary files", parent,
-                     error.value());
-  std::string pattern = (parent / str(prefix, "-XXXXXX")).string();
+  if (fs::is_directory(folder, error)) return folder;
+  throw IoError(
+      "io.mkdir",
+      {.what = named.empty() ? "the folder for temporary files, because TMPDIR is unset" : "TMPDIR",
+       .got = str(folder.string(), ": ", error ? error.message() : std::string("not a folder")),
+       .expected = "a folder for temporary files",
+       .hint = "set TMPDIR to a folder that exists"});
+}
+
+TemporaryDirectory::TemporaryDirectory(std::string_view prefix) {
+  std::string pattern = (temporary_folder() / str(prefix, "-XXXXXX")).string();
   if (::mkdtemp(pattern.data()) == nullptr) {
     throw_file_error("io.mkdir", "cannot create a folder like", pattern, errno);
   }

@@ -1,6 +1,6 @@
 #include "commands/inspect_options.h"
 
-#include "commands/leading_operands.h"
+#include "commands/command_operands.h"
 #include "options/help.h"
 #include "options/sources.h"
 

@@ -1,6 +1,6 @@
 #include "commands/plot_options.h"
 
-#include "commands/leading_operands.h"
+#include "commands/command_operands.h"
 #include "options/help.h"
 #include "options/sources.h"
 
@@ -41,7 +41,8 @@ std::string plot_help(int width) {
          "Draws the curves of one or several runs as one HTML page, which loads nothing else. A\n"
          "RUN is a file (an event file of TensorBoard, metrics.jsonl, metrics.csv or\n"
          "trainer_state.json), or a folder: each folder in it with such files is a run, or it is\n"
-         "the output_dir of one. Name the RUNs before the options.\n\n" +
+         "the output_dir of one. Name the RUNs before --curves, which takes several names, or\n"
+         "after --.\n\n" +
          config::help_text(table, width);
 }
 

@@ -2,7 +2,7 @@
 // The options of `hasten plot`.
 //
 //   const PlotCommand run = parse_plot({argv + 2, argv + argc});
-//   run.runs;       // the arguments before the first option
+//   run.runs;       // the arguments that are no options
 //
 // Needs no torch. Throws ConfigError "config.*". Thread rule: values and a pure function.
 #pragma once

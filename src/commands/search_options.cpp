@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <array>
 
-#include "commands/leading_operands.h"
+#include "commands/command_operands.h"
 #include "commands/resolve.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
@@ -208,6 +208,24 @@ void check_runs(const SearchPlan& plan, const std::vector<config::Assignment>& f
   }
 }
 
+// Refuses options of the search among the arguments of the runs, unless `hasten train` also has an
+// option of the name.
+void check_no_option_of_search(const config::OptionTable& train,
+                               const std::vector<std::string>& arguments) {
+  SearchCommand unused;
+  config::OptionTable search;
+  describe_search(search, unused);
+  for (const std::string& argument : arguments) {
+    if (!starts_with(argument, "--")) continue;
+    const std::string name = argument.substr(2, argument.find('=') - 2);
+    if (train.find(name) != nullptr || search.find(name) == nullptr) continue;
+    throw ConfigError("config.unknown-key",
+                      {.what = "unknown argument --" + name + " of hasten train",
+                       .hint = "options of the search come before --: hasten search SPACE.yaml --" +
+                               name + " ... -- train ARGUMENT..."});
+  }
+}
+
 }  // namespace
 
 SearchCommand parse_search(const std::vector<std::string>& arguments) {
@@ -263,6 +281,7 @@ SearchPlan plan_search(const SearchCommand& command, const config::Environment& 
   if (config::asks_for_help(command.arguments))
     config::throw_conflict("--help cannot be an argument of all runs of a search",
                            "use hasten train --help");
+  check_no_option_of_search(table, command.arguments);
   const auto flags = config::read_flags(table, command.arguments);
   check_names(table, plan.space, flags);
   check_values(plan.space);

@@ -5,12 +5,11 @@
 #include <algorithm>
 #include <filesystem>
 
-#include "base/did_you_mean.h"
 #include "base/file_calls.h"
+#include "commands/existing_paths.h"
 #include "commands/resolve.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
-#include "hasten/machine/model_folder.h"
 #include "machine/arrow_data.h"
 #include "options/help.h"
 #include "options/training_rules.h"
@@ -67,7 +66,9 @@ void check_evaluation_has_data(const TrainOptions& options, const TrainingArgume
   // Trainer reports it and trains. do_eval follows from eval_strategy, so it counts only if it is
   // set alone.
   const bool follows = arguments.eval_strategy != IntervalStrategy::no;
+  const bool saves_best = arguments.save_strategy == SaveStrategy::best;
   const char* option = arguments.load_best_model_at_end ? "load_best_model_at_end"
+                       : saves_best                     ? "save_strategy best"
                        : arguments.do_eval && !follows  ? "do_eval"
                        : arguments.eval_on_start        ? "eval_on_start"
                        : arguments.do_predict           ? "do_predict"
@@ -366,20 +367,12 @@ LoraOptions lora_options_of(const TrainOptions& options) {
   return lora;
 }
 
-void check_files(const TrainOptions& options) {
+void check_files(const TrainOptions& options, const std::string& resume_from_checkpoint) {
   namespace fs = std::filesystem;
-  const auto& builtin = builtin_models();
   std::error_code ignored;
   if (is_exported_model(options.model) && !fs::is_regular_file(options.model, ignored))
     throw IoError("io.not-found", {.what = "--model " + options.model + ": no such file"});
-  if (std::find(builtin.begin(), builtin.end(), options.model) == builtin.end() &&
-      !path_exists(model_folder(options.model))) {
-    throw IoError("io.not-found",
-                  {.what = "--model " + options.model + ": no such folder or file",
-                   .hint = did_you_mean(
-                       nearest(options.model, builtin), "built-in names are " + join(builtin, ", "),
-                       [](const std::string& name) { return "the built-in " + name; })});
-  }
+  check_model_exists(options.model);
   std::vector<std::pair<std::string, std::string>> files = {{"weights", options.weights},
                                                             {"data", options.data},
                                                             {"eval_data", options.eval_data},
@@ -389,6 +382,12 @@ void check_files(const TrainOptions& options) {
     if (path.empty() || path == kDummyData || path_exists(path)) continue;
     throw IoError("io.not-found", {.what = "--" + name + " " + path + ": no such file"});
   }
+  const std::string& checkpoint = resume_from_checkpoint;
+  if (checkpoint.empty() || checkpoint == "true" || path_exists(checkpoint)) return;
+  throw IoError("io.not-found",
+                {.what = "--resume_from_checkpoint " + checkpoint + ": no such folder",
+                 .hint = "check the path, or pass true to resume from the newest checkpoint in "
+                         "output_dir"});
 }
 
 TrainConfiguration parse_train(const std::vector<std::string>& arguments,

@@ -2,7 +2,7 @@
 // The options of `hasten convert` and `hasten merge-weights`, which write weights as safetensors.
 //
 //   const ConvertCommand run = parse_convert({argv + 2, argv + argc});
-//   run.from;     // the first of two arguments before the options
+//   run.from;     // the first of two arguments that are no options
 //
 // Needs no torch. Throws ConfigError "config.*". Thread rule: values and pure functions.
 #pragma once

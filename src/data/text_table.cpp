@@ -65,10 +65,14 @@ void TextTable::push_back(std::vector<std::string> fields, std::int64_t line) {
 const std::vector<std::string>& TextTable::column(const std::string& name) const {
   const auto found = std::find(names_.begin(), names_.end(), name);
   if (found != names_.end()) return columns_[static_cast<std::size_t>(found - names_.begin())];
+  const char* const hint =
+      names_.size() == 1
+          ? "the columns of a .csv file are separated by commas, and those of a .tsv file by tabs"
+          : "name another column (--text_column, --label_column)";
   throw DataError("text.missing-column",
                   {.what = file_ + ": there is no column \"" + name + "\"",
                    .got = "[" + join(names_, ", ") + "]",
-                   .hint = did_you_mean(nearest(name, names_), "", in_quotes)});
+                   .hint = did_you_mean(nearest(name, names_), hint, in_quotes)});
 }
 
 void TextTable::fail(const char* code, const std::string& column, std::size_t row,

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/file_calls.h"
 #include "formats/safetensors_header.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
@@ -13,6 +14,8 @@
 namespace hasten {
 
 void require_pickle_allowed(const PyTorchFileOptions& options, const std::filesystem::path& file) {
+  if (!path_exists(file))
+    throw IoError("io.not-found", {.what = file.string() + ": no such file or folder"});
   if (options.allow_pickle) return;
   throw UsageError("pickle.not-allowed",
                    {.what = file.string(),

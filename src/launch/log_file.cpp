@@ -9,6 +9,7 @@
 #include <string>
 #include <utility>
 
+#include "base/file_calls.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
 
@@ -25,8 +26,11 @@ std::string job_separator() {
 }
 
 int open_log_file(const std::filesystem::path& path) {
-  std::error_code ignored;  // opening the file reports the error
-  std::filesystem::create_directories(path.parent_path(), ignored);
+  const std::filesystem::path folder = path.parent_path();
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  if (error)
+    throw_file_error("io.write", "log_dir: cannot create the folder", folder, error.value());
   const int file = open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
   if (file < 0)
     throw IoError("io.write",

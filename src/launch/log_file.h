@@ -6,7 +6,8 @@
 //   log.writer().write("a line\n");
 //   if (log.writer().is_full()) ...              // the file system is slow; see OutputWriter
 //
-// The constructor throws IoError "io.write" if the file cannot be opened, and "launch.start" if the
+// The constructor throws IoError "io.write" if the folder cannot be created or the file cannot be
+// opened, and "launch.start" if the
 // system has no thread left. Thread rule: as for OutputWriter.
 #pragma once
 

@@ -19,6 +19,15 @@ bool can_run(const fs::path& file) {
   return fs::is_regular_file(file, error) && access(file.c_str(), X_OK) == 0;
 }
 
+// Returns what to do about a name that is not in PATH.
+std::string hint_for_missing_program(const std::string& name) {
+  std::error_code error;
+  if (fs::is_regular_file(name, error)) return "did you mean ./" + name + "?";
+  if (name == "train")
+    return "to train with hasten itself, name it first: hasten launch ... hasten train";
+  return "";
+}
+
 }  // namespace
 
 std::string find_in_path(const std::string& name) {
@@ -40,7 +49,7 @@ std::string find_program(const std::string& name) {
   if (std::string file = find_in_path(name); !file.empty()) return file;
   throw IoError("launch.program", {.what = "program " + name,
                                    .got = "no such program in PATH",
-                                   .hint = fs::exists(name) ? "did you mean ./" + name + "?" : ""});
+                                   .hint = hint_for_missing_program(name)});
 }
 
 }  // namespace hasten

@@ -6,6 +6,7 @@
 #include <set>
 #include <utility>
 
+#include "base/file_calls.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
 #include "hasten/machine/model_folder.h"
@@ -148,6 +149,11 @@ Tokenizer Tokenizer::from_file(const std::filesystem::path& file) {
 
 Tokenizer Tokenizer::from_pretrained(const std::filesystem::path& folder_or_name) {
   const std::filesystem::path folder = model_folder(folder_or_name.string());
+  if (!path_exists(folder)) {
+    throw IoError("io.not-found", {.what = folder.string() + ": no such folder",
+                                   .expected = "a model folder with tokenizer.json",
+                                   .hint = "a built-in name has no tokenizer"});
+  }
   const std::filesystem::path file = folder / "tokenizer.json";
   if (!std::filesystem::exists(file)) {
     throw IoError("tokenizers.no-tokenizer",

@@ -105,7 +105,7 @@ class DashboardCallback::Impl {
   void step_end(const TrainerEvent& event, TrainerControl& control, double loss) {
     if (!is_shown_) return;
     if (dashboard_) {
-      apply_keys(control);
+      apply_keys(event.args, control);
       dashboard_->update([&](DashboardFigures& f) {
         set_position(f, event);
         if (!shows_logs_) f.step_loss.add(static_cast<double>(event.state.global_step), loss);
@@ -233,10 +233,11 @@ class DashboardCallback::Impl {
     f.seconds = seconds_between(started_, Clock::now());
   }
 
-  void apply_keys(TrainerControl& control) {
+  // A run that a key stops can be continued like one that a signal stops.
+  void apply_keys(const TrainingArguments& args, TrainerControl& control) {
     const DashboardKeys keys = dashboard_->take_keys();
     if (keys.stop) control.should_training_stop = true;
-    if (keys.save) control.should_save = true;
+    if (keys.save || (keys.stop && args.enable_jit_checkpoint)) control.should_save = true;
     if (keys.evaluate) control.should_evaluate = true;
   }
 

@@ -27,8 +27,9 @@ fs::path tokenizer_folder(const TrainOptions& options) {
                     {.what = "--data with texts",
                      .got = "--model " + options.model,
                      .expected = "a model folder with tokenizer.json or vocab.txt",
-                     .hint = "a configuration alone has no vocabulary; safetensors files of "
-                             "token ids need none"});
+                     .hint = "a configuration or a built-in name has no vocabulary: pass --model "
+                             "FOLDER, which overrides the model of a configuration file, or "
+                             "safetensors files of token ids"});
 }
 
 std::vector<fs::path> tokenizer_files_in(const fs::path& folder) {

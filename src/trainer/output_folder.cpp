@@ -2,20 +2,92 @@
 
 #include <filesystem>
 
+#include "base/file_calls.h"
 #include "checkpoint/job_lock.h"
+#include "formats/model_files.h"
 #include "hasten/base/error.h"
 #include "hasten/base/files.h"
+#include "hasten/base/text.h"
 #include "hasten/checkpoint/checkpoint_folders.h"
+#include "hasten/launch/worker.h"
+#include "hasten/options/detail/environment.h"
 #include "trainer/restarted_job.h"
 
 namespace hasten {
 namespace {
 
+// The files that a saved model replaces, apart from shards of weights and tokenizers.
+constexpr const char* kModelFiles[] = {"config.json", "trained.pt2", kSingleFileName,
+                                       kAdapterFileName};
+constexpr const char* kResultFiles[] = {"train_results.json", "eval_results.json",
+                                        "test_results.json", "all_results.json",
+                                        "predictions.safetensors"};
+// The file that mark_job() writes. Its first line is the name of the job.
+constexpr const char* kMarkOfJob = ".hasten-job";
+
+bool would_replace(const std::filesystem::path& output_dir, const std::filesystem::path& input) {
+  std::error_code unknown;
+  if (std::filesystem::equivalent(output_dir, input, unknown)) return true;
+  for (const char* const name : kModelFiles) {
+    if (std::filesystem::equivalent(output_dir / name, input, unknown)) return true;
+  }
+  return false;
+}
+
+// True if an earlier attempt of this job has begun a run in the folder. The weights there are then
+// those of this job, or it was allowed to replace them.
+bool has_begun_here(const std::filesystem::path& folder) {
+  const Worker worker = this_worker();
+  if (worker.attempt == 0 || !path_exists(folder / kMarkOfJob)) return false;
+  const std::string job = split(read_file(folder / kMarkOfJob), '\n').front();
+  return !job.empty() && job == name_of_job(worker);
+}
+
+bool is_started_to_resume() {
+  return config::environment_flag(config::whole_environment(), kResumeVariable).value_or(false);
+}
+
+}  // namespace
+
 bool continues_a_run(const TrainingArguments& args) {
   return !args.resume_from_checkpoint.empty() || should_resume_automatically(args);
 }
 
-}  // namespace
+void check_inputs_kept(const TrainingArguments& args, const std::vector<std::string>& inputs) {
+  for (const std::string& input : inputs) {
+    if (!would_replace(args.output_dir, input)) continue;
+    throw ConfigError("trainer.output-in-use",
+                      {.what = "output_dir " + args.output_dir,
+                       .got = "the place of " + input + ", from which the run starts",
+                       .expected = "another folder, because the trained model would replace it",
+                       .hint = "choose another output_dir"});
+  }
+}
+
+void check_no_saved_model(const TrainingArguments& args) {
+  const std::filesystem::path folder = args.output_dir;
+  if (args.overwrite_output_dir || !has_weights(folder)) return;
+  if (continues_a_run(args) || is_started_to_resume() || has_begun_here(folder)) return;
+  if (!checkpoints(folder).empty()) return;
+  unmark_job(folder);  // so that the next attempt of this job is refused as well
+  throw ConfigError("trainer.output-in-use",
+                    {.what = "output_dir " + folder.string(),
+                     .got = "the weights of a model",
+                     .expected = "an empty or new folder",
+                     .hint = "choose another folder, or replace the model with "
+                             "--overwrite_output_dir"});
+}
+
+void remove_old_results(const std::string& output_dir,
+                        const std::function<void(const std::string&)>& report) {
+  for (const char* const name : kResultFiles) {
+    const std::filesystem::path file = std::filesystem::path(output_dir) / name;
+    std::error_code error;
+    std::filesystem::remove(file, error);
+    if (error)
+      report(str(file.string(), " is of an earlier run and was not deleted: ", error.message()));
+  }
+}
 
 std::shared_ptr<FolderLock> lock_output_dir(const TrainingArguments& args,
                                             const std::function<void(const std::string&)>& report) {

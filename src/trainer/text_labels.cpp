@@ -151,6 +151,21 @@ ClassNames classes_of(const LabelContext& context, const ClassNames& found) {
                "correct --num_labels or the data, or leave out --num_labels");
 }
 
+// Refuses names of which most are numbers with fractions. Such a column is a regression with a cell
+// that is missing, and not a task with a class for each number.
+void check_not_damaged_numbers(const LabelContext& context, const ClassNames& found) {
+  const auto is_fraction = [](const std::string& name) {
+    return kind_of({name}) == TextKind::numbers;
+  };
+  const auto fractions = std::count_if(found.begin(), found.end(), is_fraction);
+  if (2 * fractions <= std::ssize(found)) return;
+  const std::string& other = *std::find_if_not(found.begin(), found.end(), is_fraction);
+  context.fail(str(fractions, " numbers with a decimal point, and '", other, "'"),
+               "numbers in every row, or names",
+               str("correct the data; with --num_labels 1 the message names the line. --num_labels ",
+                   found.size(), " treats each number as a class"));
+}
+
 TextLabels infer_classes_or_regression(const LabelContext& context, const ClassNames& found) {
   if (kind_of(found) == TextKind::numbers) {
     if (has_fractions(context.table.numbers(context.column))) return regression(context);
@@ -159,6 +174,7 @@ TextLabels infer_classes_or_regression(const LabelContext& context, const ClassN
                  str("--num_labels 1 treats them as a regression, --num_labels ", found.size(),
                      " as classes"));
   }
+  check_not_damaged_numbers(context, found);
   if (found.size() == 1) {
     context.fail(format_names(found), "at least two classes",
                  "--num_labels 1 treats numbers as a regression");

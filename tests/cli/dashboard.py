@@ -120,6 +120,8 @@ def check_keys():
     check(restored, "the terminal is restored after q")
     check("'loss': " in session.after_screen(), "the logged lines are printed after the dashboard")
     check("Saved in out" in session.after_screen(), "the summary follows")
+    stopped = re.search(r"Stopped at step (\d+) of 1000000: the same command with --resume_from_checkpoint true continues the run", session.after_screen())
+    check(stopped and (FOLDER / "out" / f"checkpoint-{stopped[1]}").exists(), f"q saves a checkpoint, and the run says how it continues: {stopped}")
 
 
 def check_size():

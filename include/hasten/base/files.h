@@ -90,6 +90,10 @@ class HASTEN_API StagedDirectory {
   // Syncs every staged file and folder, renames the folder to target(), and syncs the folder above.
   // If it throws, the target is unchanged, and the staged folder stays until the destructor runs.
   void commit(OverwritePolicy policy = OverwritePolicy::refuse);
+  // Does the same as commit(), but an old folder gets the name `kept`, an unused path next to
+  // target(), and stays. If the process is killed meanwhile, `kept` may be the new folder, which is
+  // complete.
+  void commit_and_keep(const std::filesystem::path& kept);
 
  private:
   std::filesystem::path target_;
@@ -137,7 +141,11 @@ HASTEN_API void check_writable_directory(const std::filesystem::path& path);
 HASTEN_API void check_free_space(const std::filesystem::path& path, std::uintmax_t bytes,
                                  const std::string& purpose);
 
-// A new empty folder under $TMPDIR (or /tmp), which the destructor deletes with its content. For
+// Returns the folder for temporary files: $TMPDIR, or /tmp if the variable is unset or empty.
+// Throws "io.mkdir" with the variable and its value if it is not a folder.
+HASTEN_API std::filesystem::path temporary_folder();
+
+// A new empty folder in temporary_folder(), which the destructor deletes with its content. For
 // tests and temporary data.
 class HASTEN_API TemporaryDirectory {
  public:

@@ -125,9 +125,10 @@ HASTEN_API void validate(const TrainOptions& options, const TrainingArguments& a
 // Returns the adapter that the options describe; its r is 0 if they describe none.
 HASTEN_API LoraOptions lora_options_of(const TrainOptions& options);
 
-// Throws IoError "io.not-found" if a file that the options name is missing, so that this is
-// reported before the model is built.
-HASTEN_API void check_files(const TrainOptions& options);
+// Throws IoError "io.not-found" if a file that the options name is missing, or the checkpoint from
+// which a run resumes ("" and "true" name none). So this is reported before the model is built.
+HASTEN_API void check_files(const TrainOptions& options,
+                            const std::string& resume_from_checkpoint = "");
 
 // Formats the values with their origins, as YAML lines.
 HASTEN_API std::string resolved_text(const TrainConfiguration& configuration,

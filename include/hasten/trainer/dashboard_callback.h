@@ -9,8 +9,9 @@
 // the launcher that started it. Otherwise it logs the reason and shows what ProgressCallback
 // (hasten/trainer/progress_callback.h) shows. Create it in every process of a job; rank 0 draws.
 //
-// Keys: q stops the run after the current step, s saves a checkpoint, e evaluates, Tab chooses the
-// next metric, Ctrl-L draws everything again, Ctrl-Z suspends a single process. All ranks agree on
+// Keys: q stops the run after the current step, with a checkpoint if enable_jit_checkpoint is set,
+// s saves a checkpoint, e evaluates, Tab chooses the next metric, Ctrl-L draws everything again,
+// Ctrl-Z suspends a single process. All ranks agree on
 // the keys as they agree on a signal. Output that the processes print while the dashboard is shown
 // is kept and printed when it ends.
 //

@@ -9,3 +9,5 @@ hasten inspect --help
 hasten merge-weights --help
 hasten plot --help
 hasten verify --help
+hasten help train | head -n 1
+hasten help tran

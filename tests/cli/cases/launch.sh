@@ -48,6 +48,8 @@ hasten launch -n 2 ./missing
 hasten launch -n 2 missing-program
 touch plain; hasten launch -n 2 ./plain
 hasten launch -n 2 program
+hasten launch -n 2 train --epochs 3
+hasten launch -n 2 --log_dir plain/logs ./program print
 printf 'not a program' >broken; chmod +x broken; hasten launch -n 2 ./broken
 # Writes a script for Slurm without starting anything. The program need not exist. Values that would break the lines of the script are refused.
 hasten launch --slurm -n 4 --mixed_precision bf16 --slurm_time 01:00:00 --slurm_gpus_per_node 4 --slurm_cpus_per_task 8 ./train 'costs $5' >train.sbatch

@@ -4,7 +4,7 @@ hasten convert "$pickles/zoo.bin" zoo.safetensors
 ls
 hasten convert "$pickles/zoo.bin" zoo.safetensors --allow_pickle
 cmp "$pickles/zoo.safetensors" zoo.safetensors
-hasten convert "$pickles/sharded" whole --allow_pickle
+hasten convert --allow_pickle "$pickles/sharded" whole
 ls whole
 hasten convert "$pickles/accelerate/optimizer.bin" x.safetensors --allow_pickle
 hasten convert "$pickles/old.bin" x.safetensors --allow_pickle
@@ -16,5 +16,6 @@ with zipfile.ZipFile("attack.bin", "w") as file:
 END
 hasten convert attack.bin x.safetensors --allow_pickle
 ls
+hasten convert missing x.safetensors
 hasten convert
 hasten convert --help | head -1

@@ -40,6 +40,8 @@ hasten generate --model words --prompt "w7"
 # Wrong options.
 hasten generate --model "$model"
 hasten generate --prompt x
+hasten generate --model missing --prompt x
+hasten generate --model gpt2 --prompt x
 hasten generate --model "$model" --prompt x --ids 5
 hasten generate --model "$model" --ids 5 --num_beams 2 --do_sample
 hasten generate --model "$model" --ids 5 --max_new_tokens 400

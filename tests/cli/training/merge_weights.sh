@@ -4,7 +4,7 @@ hasten merge-weights "$sharded" merged
 ls merged
 hasten merge-weights merged one.safetensors
 cmp merged/model.safetensors one.safetensors
-hasten merge-weights merged again --max_shard_size 100
+hasten merge-weights --max_shard_size 100 merged again
 ls again
 hasten merge-weights
 hasten merge-weights "$sharded" merged --max_shard_size 5XB

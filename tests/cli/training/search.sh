@@ -63,5 +63,6 @@ hasten search space.yaml
 hasten search space.yaml -- launch -n 2 train
 hasten search nowhere.yaml -- $runs
 hasten search space.yaml -- $runs --output_dir out
+hasten search space.yaml -- $runs --n_trials 3
 hasten search space.yaml -- train --use_cpu --model "$model" --data dummy
 mkdir -p used/run-0 && hasten search space.yaml --output_dir used -- $runs

@@ -9,7 +9,7 @@ ls a | grep chain
 
 echo "## the run is what its arguments give"
 hasten verify a
-hasten verify a --from 4
+hasten verify --from 4 a
 
 echo "## another seed"
 train --output_dir b --seed 43
@@ -47,8 +47,10 @@ hasten diff a d
 
 echo "## errors"
 hasten verify missing
+mkdir empty && hasten verify empty
 hasten verify a --from 3
 hasten diff a
 hasten diff a missing
+hasten diff a empty
 hasten diff --help | head -1
 hasten verify --help | head -1

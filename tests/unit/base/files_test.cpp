@@ -12,8 +12,10 @@
 #include <string>
 #include <vector>
 
+#include "base/environment_variable.h"
 #include "base/file_calls.h"
 #include "hasten/base/error.h"
+#include "unit/scoped_environment.h"
 
 namespace base_files_test {
 
@@ -391,6 +393,31 @@ TEST_CASE("files: a temporary folder is new each time and is deleted with its ob
     write_file_atomically(a.path() / "x", "1");
   }
   CHECK_FALSE(fs::exists(first));
+}
+
+TEST_CASE("files: a folder for temporary files that does not exist is reported with its variable") {
+  const std::string before = environment_variable("TMPDIR");
+  std::string what, got, code;
+  {
+    const ScopedVariable variable("TMPDIR", "/nonexistent");
+    try {
+      const TemporaryDirectory folder;
+    } catch (const IoError& error) {
+      what = error.text().what;
+      got = error.text().got;
+      code = error.code();
+    }
+  }
+  CHECK(code == "io.mkdir");
+  CHECK(what == "TMPDIR");
+  CHECK(got == "/nonexistent: No such file or directory");
+  CHECK(temporary_folder() == "/tmp");  // TMPDIR is unset now
+  {
+    const TemporaryDirectory folder;
+    const ScopedVariable variable("TMPDIR", folder.path().c_str());
+    CHECK(temporary_folder() == folder.path());
+  }
+  if (!before.empty()) ::setenv("TMPDIR", before.c_str(), 1);
 }
 
 TEST_CASE("files: a file is read in blocks, in order and without loss") {

@@ -9,7 +9,7 @@ namespace plot_options_test {
 using namespace hasten;
 using Texts = std::vector<std::string>;
 
-TEST_CASE("hasten plot: runs come before the options") {
+TEST_CASE("hasten plot: runs and options are read") {
   const PlotCommand run = parse_plot({"out", "b/metrics.csv", "--smoothing", "0.6", "--log_scale",
                                       "--curves", "train/loss", "eval/loss", "--output=a.html"});
   CHECK(run.runs == Texts{"out", "b/metrics.csv"});

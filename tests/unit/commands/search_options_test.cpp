@@ -37,4 +37,21 @@ TEST_CASE("search options: an empty text and an unset value are read back as the
   CHECK(flags == Texts{"--optim_args=", "--max_grad_norm=none"});
 }
 
+TEST_CASE("search options: an option of the search after -- is reported with its place") {
+  const TemporaryFile space("space.yaml", "learning_rate: {uniform: [1e-5, 1e-3]}\n");
+  const auto refused = [&](const std::string& option) {
+    return error_of([&] {
+      plan_search(parse_search({space.path(), "--", "train", "--model", "bert-base", "--data",
+                                "dummy", "--eval_data", "dummy", option, "3"}),
+                  {});
+    });
+  };
+  CHECK(refused("--n_trials").text ==
+        "unknown argument --n_trials of hasten train. Hint: options of the search come before --: "
+        "hasten search SPACE.yaml --n_trials ... -- train ARGUMENT...");
+  CHECK(contains(refused("--n-jobs=2").text, "come before --"));
+  CHECK(refused("--seed").code == "no error");  // also an option of hasten train
+  CHECK(contains(refused("--lerning_rate").text, "did you mean"));
+}
+
 }  // namespace commands_search_options_test

@@ -85,7 +85,10 @@ TEST_CASE("train options: one file holds options of both kinds") {
 
 TEST_CASE("train options: the error for a missing file names it") {
   const auto caught = [](Texts arguments) {
-    return error_of([&] { check_files(parse(arguments).options); });
+    return error_of([&] {
+      const TrainConfiguration run = parse(arguments);
+      check_files(run.options, run.arguments.resume_from_checkpoint);
+    });
   };
   CHECK(caught({"--model", "bert-base", "--data", "dummy"}).code == "no error");
   CHECK(caught({"--model", "bert-bse", "--data", "dummy"}).text ==
@@ -99,6 +102,11 @@ TEST_CASE("train options: the error for a missing file names it") {
   CHECK(
       contains(caught({"--model", "bert-base", "--data", "dummy", "--eval_data", "/n/a.csv"}).text,
                "--eval_data"));
+  const auto resumed = [&](const char* from) {
+    return caught({"--model", "bert-base", "--data", "dummy", "--resume_from_checkpoint", from});
+  };
+  CHECK(resumed("true").code == "no error");
+  CHECK(contains(resumed("ture").text, "--resume_from_checkpoint ture: no such folder"));
 }
 
 }  // namespace commands_train_options_test

@@ -88,6 +88,8 @@ TEST_CASE("text: a file without names can get them from options, and columns can
   const std::string error = read(".csv", "text,label\n1,2\n", {.columns = {"txt"}}).error;
   CHECK(error.find("there is no column \"txt\": got [text, label]. Hint: did you mean \"text\"?") !=
         std::string::npos);
+  const std::string separator = read(".csv", "text;label\n1;2\n", {.columns = {"label"}}).error;
+  CHECK(separator.find("the columns of a .csv file are separated by commas") != std::string::npos);
   CHECK(read(".jsonl", "{\"a\":1}", {.columns = {"b"}}).error.rfind("text.missing-column", 0) == 0);
 }
 

@@ -113,6 +113,7 @@ TEST_CASE("pickle: reading requires allow_pickle") {
           convert_pytorch_weights(data / "zoo.bin", folder.path() / "x.safetensors");
         }) == "pickle.not-allowed");
   CHECK(fs::is_empty(folder.path()));
+  CHECK(code_of([&] { load_pytorch_weights(folder.path() / "missing.bin"); }) == "io.not-found");
 }
 
 TEST_CASE("pickle: a module that torch::save wrote has the names of its tensors") {

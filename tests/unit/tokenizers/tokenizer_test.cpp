@@ -12,6 +12,7 @@
 #include "slowdown.h"
 #include "small_tokenizer.h"
 #include "tokenizers/pipeline/word_cache.h"
+#include "unit/code_of.h"
 
 namespace tokenizers_tokenizer_test {
 
@@ -426,7 +427,10 @@ TEST_CASE("special tokens and sides come from tokenizer_config.json") {
   CHECK_THROWS_AS(tokenizer.pad(rows), UsageError);
   tokenizer.pad(rows, {.pad_id = 11});
   CHECK(rows[0].input_ids == std::vector<std::int32_t>{11, 8});
-  CHECK_THROWS_AS(Tokenizer::from_pretrained(folder.path() / "none"), IoError);
+  CHECK(code_of([&] { Tokenizer::from_pretrained(folder.path() / "none"); }) == "io.not-found");
+  std::filesystem::create_directory(folder.path() / "empty");
+  CHECK(code_of([&] { Tokenizer::from_pretrained(folder.path() / "empty"); }) ==
+        "tokenizers.no-tokenizer");
 
   small::write(
       folder.path() / "tokenizer_config.json",
