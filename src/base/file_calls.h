@@ -40,6 +40,6 @@ HASTEN_INTERNAL_API std::filesystem::path without_last_slash(const std::filesyst
 // Returns the absolute path without `.` and `..`, as a key by which callers know the same path. It
 // is relative if the working folder has been deleted.
 std::filesystem::path normal_path(const std::filesystem::path& path);
-void remove_all_quietly(const std::filesystem::path& path) noexcept;
+HASTEN_INTERNAL_API void remove_all_quietly(const std::filesystem::path& path) noexcept;
 
 }  // namespace hasten

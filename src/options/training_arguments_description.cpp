@@ -16,8 +16,8 @@ void actions(ArgumentDescriber& d) {
     "Write checkpoints, the final model, results and the log to this folder, which is created if "
     "it is missing.");
   d("overwrite_output_dir", &TrainingArguments::overwrite_output_dir,
-    "Start over in an output_dir that already has checkpoints. Without this option and without "
-    "resume_from_checkpoint, such a folder is an error.");
+    "Start over in an output_dir that already has checkpoints or, in `hasten train`, a model. "
+    "Without this option and without resume_from_checkpoint, such a folder is an error.");
   d("do_train", &TrainingArguments::do_train,
     "Train. `hasten train` does so by default, unless do_eval or do_predict is set.");
   d("do_eval", &TrainingArguments::do_eval,
