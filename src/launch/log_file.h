@@ -7,8 +7,7 @@
 //   if (log.writer().is_full()) ...              // the file system is slow; see OutputWriter
 //
 // The constructor throws IoError "io.write" if the folder cannot be created or the file cannot be
-// opened, and "launch.start" if the
-// system has no thread left. Thread rule: as for OutputWriter.
+// opened, and "launch.start" if the system has no thread left. Thread rule: as for OutputWriter.
 #pragma once
 
 #include <filesystem>
