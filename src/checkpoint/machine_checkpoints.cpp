@@ -58,8 +58,8 @@ struct OwnCheckpoints {
   std::vector<KeptCheckpoint> kept = {};
 };
 
-// Returns the kept checkpoints that may be needed. One that has nothing with its name beside it
-// does not count, because somebody has deleted or renamed the checkpoint of this name.
+// Returns the kept checkpoints that may be needed. A kept checkpoint does not count if nothing has
+// its name any more, because somebody has deleted or renamed the checkpoint of this name.
 std::vector<KeptCheckpoint> usable_kept_checkpoints(
     const fs::path& folder, const std::function<bool(const std::string& target)>& is_target) {
   std::vector<KeptCheckpoint> kept = kept_checkpoints(folder, is_target);
@@ -67,8 +67,8 @@ std::vector<KeptCheckpoint> usable_kept_checkpoints(
   return kept;
 }
 
-// Deletes the kept checkpoints that processes have left which no longer run. Call it when every
-// machine has the same save under its name.
+// Deletes the kept checkpoints of processes that have ended. Call it when every machine has the
+// same save under its name.
 void remove_unneeded_kept_checkpoints(
     const fs::path& folder, const std::function<bool(const std::string& target)>& is_target) {
   remove_kept_checkpoints(folder, is_target,

@@ -9,8 +9,6 @@
 #include "hasten/base/files.h"
 #include "hasten/base/text.h"
 #include "hasten/checkpoint/checkpoint_folders.h"
-#include "hasten/launch/worker.h"
-#include "hasten/options/detail/environment.h"
 #include "trainer/restarted_job.h"
 
 namespace hasten {
@@ -22,8 +20,6 @@ constexpr const char* kModelFiles[] = {"config.json", "trained.pt2", kSingleFile
 constexpr const char* kResultFiles[] = {"train_results.json", "eval_results.json",
                                         "test_results.json", "all_results.json",
                                         "predictions.safetensors"};
-// The file that mark_job() writes. Its first line is the name of the job.
-constexpr const char* kMarkOfJob = ".hasten-job";
 
 bool would_replace(const std::filesystem::path& output_dir, const std::filesystem::path& input) {
   std::error_code unknown;
@@ -32,19 +28,6 @@ bool would_replace(const std::filesystem::path& output_dir, const std::filesyste
     if (std::filesystem::equivalent(output_dir / name, input, unknown)) return true;
   }
   return false;
-}
-
-// True if an earlier attempt of this job has begun a run in the folder. The weights there are then
-// those of this job, or it was allowed to replace them.
-bool has_begun_here(const std::filesystem::path& folder) {
-  const Worker worker = this_worker();
-  if (worker.attempt == 0 || !path_exists(folder / kMarkOfJob)) return false;
-  const std::string job = split(read_file(folder / kMarkOfJob), '\n').front();
-  return !job.empty() && job == name_of_job(worker);
-}
-
-bool is_started_to_resume() {
-  return config::environment_flag(config::whole_environment(), kResumeVariable).value_or(false);
 }
 
 }  // namespace
@@ -67,7 +50,8 @@ void check_inputs_kept(const TrainingArguments& args, const std::vector<std::str
 void check_no_saved_model(const TrainingArguments& args) {
   const std::filesystem::path folder = args.output_dir;
   if (args.overwrite_output_dir || !has_weights(folder)) return;
-  if (continues_a_run(args) || is_started_to_resume() || has_begun_here(folder)) return;
+  // The weights that an earlier attempt has left are those of this job.
+  if (continues_a_run(args) || belongs_to_this_job(folder)) return;
   if (!checkpoints(folder).empty()) return;
   unmark_job(folder);  // so that the next attempt of this job is refused as well
   throw ConfigError("trainer.output-in-use",

@@ -52,6 +52,11 @@ bool is_told_to_resume() {
   return config::environment_flag(config::whole_environment(), kResumeVariable).value_or(false);
 }
 
+// True if this job may continue the run in the folder that has the marker.
+bool is_of_this_job(const JobMarker& marker) {
+  return is_from_earlier_attempt(this_worker(), marker) || is_told_to_resume();
+}
+
 // The folders in which runs of this process have begun.
 class BegunRuns {
  public:
@@ -88,10 +93,12 @@ bool should_resume_automatically(const TrainingArguments& args) {
   // A run cannot continue from weights alone, and it may replace them.
   if (args.save_only_model && args.overwrite_output_dir) return false;
   const fs::path output_dir = args.output_dir;
-  const Worker worker = this_worker();
   const JobMarker marker = read_marker(output_dir);
-  const bool continues = is_from_earlier_attempt(worker, marker) || is_told_to_resume();
-  return continues && has_saved(output_dir, marker);
+  return is_of_this_job(marker) && has_saved(output_dir, marker);
+}
+
+bool belongs_to_this_job(const fs::path& output_dir) {
+  return is_of_this_job(read_marker(output_dir));
 }
 
 void unmark_job(const fs::path& output_dir) {

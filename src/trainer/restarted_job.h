@@ -33,6 +33,9 @@ namespace hasten {
 inline constexpr const char* kResumeVariable = "HASTEN_RESUME_RUNS";
 
 bool should_resume_automatically(const TrainingArguments& args);
+// True if an earlier attempt of this job has begun a run in the folder, or if the launcher has told
+// the job to continue whatever run is there.
+bool belongs_to_this_job(const std::filesystem::path& output_dir);
 void unmark_job(const std::filesystem::path& output_dir);
 // True if an earlier attempt of this job has saved the checkpoint, and a run can continue from it.
 bool is_from_restarted_job(const std::filesystem::path& checkpoint);
