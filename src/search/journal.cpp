@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "base/append_whole.h"
 #include "base/json_line.h"
 #include "base/strict_json.h"
 #include "hasten/base/error.h"
@@ -125,14 +126,7 @@ void SearchJournal::write(const TrialJson& json) {
 
 // Another thread may append a line after this one, so a part of a line must not remain.
 void SearchJournal::write_bytes(const std::string& bytes) {
-  const off_t size = lseek(file_.get(), 0, SEEK_END);
-  if (!write_all(file_.get(), bytes)) {
-    const int error = errno;
-    if (size < 0 || ftruncate(file_.get(), size) != 0)
-      log_line(str("hasten: warning: ", path_.string(), ": the last line may be half-written"));
-    errno = error;
-    throw_journal_io("io.write", "cannot write", path_);
-  }
+  if (!append_whole(file_.get(), bytes, path_)) throw_journal_io("io.write", "cannot write", path_);
   if (fsync(file_.get()) != 0) throw_journal_io("io.sync", "cannot sync", path_);
 }
 

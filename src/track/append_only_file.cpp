@@ -14,6 +14,7 @@
 #include <string>
 #include <system_error>
 
+#include "base/append_whole.h"
 #include "base/crc32.h"
 #include "base/file_calls.h"
 #include "base/json_line.h"
@@ -70,18 +71,6 @@ std::int64_t size_of(int file) {
   return ::fstat(file, &status) == 0 ? status.st_size : -1;
 }
 
-// Appends all bytes or nothing. Returns false, with errno set, if a write fails: another record may
-// follow later, in a run that resumes, so a part of this one must not remain.
-bool append_whole(int file, std::string_view bytes) {
-  const std::int64_t size = size_of(file);
-  if (write_all(file, bytes)) return true;
-  const int error = errno;
-  if (size < 0 || ::ftruncate(file, size) != 0)
-    log_line("hasten: warning: a part of a record could not be removed from a tracker's file");
-  errno = error;
-  return false;
-}
-
 int open_to_append(const std::filesystem::path& path) {
   return open_file(path, O_WRONLY | O_CREAT | O_APPEND, 0666);
 }
@@ -107,7 +96,7 @@ AppendOnlyFile::AppendOnlyFile(std::filesystem::path path) : path_(std::move(pat
 }
 
 void AppendOnlyFile::append(std::string_view bytes) {
-  if (file_.get() < 0 || append_whole(file_.get(), bytes)) return;
+  if (file_.get() < 0 || append_whole(file_.get(), bytes, path_)) return;
   log_line(str("hasten: cannot write ", path_.string(), ": ",
                std::generic_category().message(errno),
                ". The run continues, and this file gets nothing more"));
@@ -132,7 +121,7 @@ bool AppendOnlyFile::go_back_to(const TrackerPosition& position) {
 
 bool AppendOnlyFile::restores(const TrackerPosition& position) const {
   const std::optional<Content> content = content_before(position, abandoned_parts());
-  return content && abandon_after(content->kept) && append_whole(file_.get(), content->rest);
+  return content && abandon_after(content->kept) && append_whole(file_.get(), content->rest, path_);
 }
 
 bool AppendOnlyFile::has_position(const TrackerPosition& position) const {
@@ -203,7 +192,8 @@ bool AppendOnlyFile::abandon_after(const TrackerPosition& position) const {
                           {kChecksum, static_cast<std::int64_t>(position.at(kChecksum))},
                           {kPartBegin, begin},
                           {kPartEnd, begin + std::ssize(*rest)}};
-  return append_whole(out.get(), *rest) && append_whole(list.get(), json_line(part) + "\n") &&
+  return append_whole(out.get(), *rest, abandoned_file()) &&
+         append_whole(list.get(), json_line(part) + "\n", abandoned_index()) &&
          ::ftruncate(file_.get(), bytes) == 0;
 }
 
