@@ -4,7 +4,6 @@
 #include <torch/torch.h>
 
 #include <cstring>
-#include <ctime>
 #include <nlohmann/json.hpp>
 
 #include "data/arrow_table.h"
@@ -16,6 +15,7 @@
 #include "hasten/data/row_lengths.h"
 #include "hasten/data/tagged_words.h"
 #include "hasten/data/text_reader.h"
+#include "processor_time.h"
 #include "skip.h"
 #include "slowdown.h"
 #include "unit/data/error_of.h"
@@ -275,9 +275,9 @@ TEST_CASE("arrow: a file of 2,500 batches opens at once, and its rows are found"
   for (int i = 0; i < 2500; ++i) many += whole.substr(batch, end - batch);
   const TemporaryDirectory folder;
   write_file_atomically(folder.path() / "many.arrow", many + whole.substr(end));
-  const std::clock_t start = std::clock();  // processor time, because the machine may be busy
+  const double start = processor_seconds();
   const ArrowDataset rows = load_arrow_dataset(folder.path() / "many.arrow");
-  const double seconds = static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC;
+  const double seconds = processor_seconds() - start;
   CHECK(seconds < 0.5 * kSlowdown);
   CHECK(rows.size() == 7500);
   const json expected = json::parse(read_file(kFolder / "expected.json")).at("test");

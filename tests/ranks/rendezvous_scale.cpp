@@ -24,6 +24,7 @@
 #include <vector>
 
 #include "hasten/base/error.h"
+#include "processor_time.h"
 #include "rendezvous/job_server.h"
 #include "rendezvous/sockets.h"
 #include "rendezvous/store_client.h"
@@ -211,15 +212,6 @@ std::vector<pid_t> start_processes(int count, const Pipe& port, const Pipe& outc
   return ids;
 }
 
-double cpu_seconds() {
-  rusage use{};
-  getrusage(RUSAGE_SELF, &use);
-  const auto seconds = [](const timeval& time) {
-    return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_usec) * 1e-6;
-  };
-  return seconds(use.ru_utime) + seconds(use.ru_stime);
-}
-
 Outcome sum_of(const Pipe& outcomes, int count) {
   Outcome all;
   for (int process = 0; process < count; ++process) {
@@ -262,7 +254,7 @@ int run(const Size& size, double longest) {
   }
   close(outcomes.ends[1]);
   const Outcome all = sum_of(outcomes, processes);
-  const double computed = cpu_seconds();
+  const double computed = processor_seconds();
   rusage use{};
   getrusage(RUSAGE_SELF, &use);
   std::printf(

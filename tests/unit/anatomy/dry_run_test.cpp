@@ -2,8 +2,6 @@
 #include <doctest/doctest.h>
 #include <torch/torch.h>
 
-#include <ctime>
-
 #include "anatomy/call_collector.h"
 #include "anatomy/dry_tensor.h"
 #include "hasten/accelerator.h"
@@ -12,6 +10,7 @@
 #include "hasten/ops/ops.h"
 #include "hasten/optim/adamw.h"
 #include "hasten/trainer/estimate.h"
+#include "processor_time.h"
 #include "slowdown.h"
 #include "unit/anatomy/same_memory.h"
 #include "unit/code_of.h"
@@ -253,7 +252,7 @@ struct LargeDecoder : torch::nn::Module {
 }  // namespace
 
 TEST_CASE("dry run: a step of a decoder of 70 billion parameters takes seconds and no memory") {
-  const std::clock_t began = std::clock();  // processor time, which other programs do not change
+  const double began = processor_seconds();
   const DryRun dry;
   Accelerator accelerator({.cpu = true});
   auto net = std::make_shared<LargeDecoder>();
@@ -268,7 +267,7 @@ TEST_CASE("dry run: a step of a decoder of 70 billion parameters takes seconds a
   CHECK(bytes_of(report.memory.at_peak, Component::model_weights) == 4 * report.memory.parameters);
   CHECK(bytes_of(report.memory.at_peak, Component::unknown) * 1000 <= report.memory.peak);
   CHECK(report.without_formula.empty());
-  const double seconds = static_cast<double>(std::clock() - began) / CLOCKS_PER_SEC;
+  const double seconds = processor_seconds() - began;
   MESSAGE("seconds: ", seconds);
   CHECK(seconds < 5 * kSlowdown);
 }

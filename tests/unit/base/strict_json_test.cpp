@@ -2,13 +2,13 @@
 
 #include <doctest/doctest.h>
 
-#include <ctime>
 #include <string>
 
 #include "base/json_number.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
 #include "options/sources.h"
+#include "processor_time.h"
 #include "track/logged_runs.h"
 #include "unit/code_of.h"
 #include "unit/json_test_suite.h"
@@ -115,9 +115,9 @@ double seconds_of_objects(std::size_t count) {
   std::string text = "[{}";
   for (std::size_t i = 1; i < count; ++i) text += ",{\"key\":0}";
   text += "]";
-  const std::clock_t before = std::clock();
+  const double before = processor_seconds();
   CHECK(parse_strict_json(text).size() == count);
-  return static_cast<double>(std::clock() - before) / CLOCKS_PER_SEC;
+  return processor_seconds() - before;
 }
 
 }  // namespace

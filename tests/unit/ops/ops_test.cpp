@@ -3,7 +3,6 @@
 #include <ATen/Version.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <doctest/doctest.h>
-#include <time.h>
 #include <torch/torch.h>
 
 #include <algorithm>
@@ -15,6 +14,7 @@
 #include "hasten/base/error.h"
 #include "hasten/ops/ops.h"
 #include "ops/kernels/kernels.h"
+#include "processor_time.h"
 #include "unit/ops/operator_checks.h"
 
 namespace ops_ops_test {
@@ -239,20 +239,13 @@ class ThreadCountScope {
   int before_;
 };
 
-double seconds_of(clockid_t clock) {
-  timespec now{};
-  clock_gettime(clock, &now);
-  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
-}
-
 // Returns the share of the processor time of `work` that threads other than this one used.
 template <class Work>
 double share_of_other_threads(Work work) {
-  const double all = seconds_of(CLOCK_PROCESS_CPUTIME_ID),
-               own = seconds_of(CLOCK_THREAD_CPUTIME_ID);
+  const double all = processor_seconds(), own = thread_seconds();
   work();
-  const double of_all = seconds_of(CLOCK_PROCESS_CPUTIME_ID) - all;
-  return 1 - (seconds_of(CLOCK_THREAD_CPUTIME_ID) - own) / of_all;
+  const double of_all = processor_seconds() - all;
+  return 1 - (thread_seconds() - own) / of_all;
 }
 
 // Returns the results and gradients of every operator that divides its rows among threads. The
@@ -320,9 +313,9 @@ TEST_CASE("ops: a product of rows with gaps between them is about as fast as one
   const auto milliseconds = [&](const Tensor& x) {
     double least = 1e9;
     for (int i = 0; i < 5; ++i) {
-      const double before = seconds_of(CLOCK_MONOTONIC);
+      const double before = processor_seconds();
       ops::linear(x, w, {}).sum().backward();
-      least = std::min(least, 1e3 * (seconds_of(CLOCK_MONOTONIC) - before));
+      least = std::min(least, 1e3 * (processor_seconds() - before));
     }
     return least;
   };

@@ -4,25 +4,20 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
-#include <ctime>
 #include <random>
 #include <string>
 #include <vector>
 
+#include "processor_time.h"
 #include "slowdown.h"
 
 namespace rendezvous_store_table_test {
 
 namespace {
 
+using hasten::thread_seconds;
 using namespace hasten::rendezvous;
 using namespace std::chrono_literals;
-
-double cpu_seconds() {
-  timespec time{};
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
-  return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) * 1e-9;
-}
 
 Packer request(StoreRequest kind, std::int64_t number = 1) {
   Packer packer;
@@ -66,13 +61,13 @@ TEST_CASE("store table: setting a key checks no waiter of another key") {
   Table job;
   constexpr int kWaiters = 20'000;
   const std::vector<std::string> keys = keys_of(kWaiters);
-  const double began = cpu_seconds();
+  const double began = thread_seconds();
   for (int i = 0; i < kWaiters; ++i) job.wait(i, {keys[static_cast<std::size_t>(i)]});
   for (int i = 0; i < kWaiters; ++i) job.set(kWaiters, "other " + std::to_string(i));
   CHECK(job.answers.size() == kWaiters);
   for (const std::string& key : keys) job.set(kWaiters, key);
   CHECK(job.answers.size() == 3 * kWaiters);
-  CHECK(cpu_seconds() - began < 2 * kSlowdown);
+  CHECK(thread_seconds() - began < 2 * kSlowdown);
 }
 
 TEST_CASE("store table: a key that is erased at once still wakes its waiter") {
@@ -93,15 +88,15 @@ TEST_CASE("store table: waits for other ranks' keys cost as much as their messag
   // The eight ranks of one machine come last.
   std::shuffle(order.begin(), order.end() - 8, std::mt19937(3));
   double longest = 0;
-  const double began = cpu_seconds();
+  const double began = thread_seconds();
   for (const int rank : order) {
-    const double before = cpu_seconds();
+    const double before = thread_seconds();
     job.set(rank, keys[static_cast<std::size_t>(rank)]);
-    longest = std::max(longest, cpu_seconds() - before);
+    longest = std::max(longest, thread_seconds() - before);
     job.wait(rank, keys);
   }
   CHECK(job.answers.size() == 2 * kRanks);
-  CHECK(cpu_seconds() - began < 3 * kSlowdown);
+  CHECK(thread_seconds() - began < 3 * kSlowdown);
   CHECK(longest < kSlowdown);
 }
 
@@ -110,12 +105,12 @@ TEST_CASE("store table: checks of thousands of keys are cheap") {
   Table job;
   const std::vector<std::string> keys = keys_of(kKeys);
   for (const std::string& key : keys) job.set(1, key);
-  const double began = cpu_seconds();
+  const double began = thread_seconds();
   for (int i = 0; i < kQuestions; ++i) {
     job.ask(1, request(StoreRequest::check).texts(keys));
     job.ask(1, request(StoreRequest::get).number(0).texts(keys));
   }
-  CHECK((cpu_seconds() - began) / kQuestions < 0.01 * kSlowdown);
+  CHECK((thread_seconds() - began) / kQuestions < 0.01 * kSlowdown);
   CHECK(job.last() == StoreStatus::done);
 }
 
