@@ -57,8 +57,8 @@ void describe(config::OptionTable& table, LaunchOptions& options) {
     "Print the settings and the command and environment of each process instead of starting them.");
   d.group("Processes");
   d("num_processes", &LaunchOptions::num_processes,
-    "Start this many processes on all machines together (-n). If unset, one for each TPU chip or "
-    "GPU, or one if there is neither.")
+    "Start this many processes on all machines together (-n). If unset, one for each TPU chip "
+    "or GPU (see CUDA_VISIBLE_DEVICES), or one if there is neither.")
       .at_least(1)
       .at_most(1 << 20);
   d("nproc_per_node", &LaunchOptions::nproc_per_node,

@@ -46,7 +46,7 @@ bool sets_process_count(const LaunchConfiguration& run) {
   const LaunchOptions& options = run.options;
   return options.num_processes || options.nproc_per_node || options.gpu_ids != "all" ||
          options.tpu || run.machines.has_several() ||
-         (!options.use_cpu && config::installed_gpus().size() > 1);
+         (!options.use_cpu && config::visible_gpus().size() > 1);
 }
 
 // Called only if no option sets the number of processes, so nothing contradicts this number.

@@ -114,10 +114,12 @@ std::int64_t process_count_for(const std::string& kind, const Origin& origin) {
     const std::int64_t devices = kind == "auto" ? installed_devices() : 0;
     return devices > 0 ? devices : cpus();
   }
-  const auto gpus = static_cast<std::int64_t>(installed_gpus().size());
+  const auto gpus = static_cast<std::int64_t>(visible_gpus().size());
   if (gpus > 0) return gpus;
   throw ConfigError("config.bad-value",
-                    {.what = origin.where, .got = "gpu", .expected = "a GPU in this machine"});
+                    {.what = origin.where,
+                     .got = "gpu",
+                     .expected = "a GPU in this machine that CUDA_VISIBLE_DEVICES leaves"});
 }
 
 }  // namespace

@@ -2,13 +2,14 @@
 
 #include <cstddef>
 
+#include "launch/cuda_launch_device.h"
 #include "tpu/launch/tpu_launch_device.h"
 
 namespace hasten {
 namespace {
 
 const std::vector<const LaunchDevice*>& launch_devices() {
-  static const std::vector<const LaunchDevice*> all = {&tpu_launch_device()};
+  static const std::vector<const LaunchDevice*> all = {&tpu_launch_device(), &cuda_launch_device()};
   return all;
 }
 

@@ -5,8 +5,7 @@
 //
 //   const std::vector<VariableList> variables = device_variables(options, round);  // by local rank
 //
-// A device that needs nothing but torchrun's variables and CUDA_VISIBLE_DEVICES has no
-// LaunchDevice. Thread rule: any thread, except that variables() may reserve ports for a moment.
+// Thread rule: any thread, except that variables() may reserve ports for a moment.
 #pragma once
 
 #include <cstdint>
@@ -30,7 +29,7 @@ class LaunchDevice {
   // Changes the options of processes that name no device, if such processes use this device.
   virtual void choose_if_available(LaunchOptions& options) const = 0;
   // Returns how many processes a machine starts if the options give no number, or nullopt if the
-  // options do not choose the device.
+  // options do not choose the device and the machine does not have it.
   virtual std::optional<std::int64_t> processes(const LaunchOptions& options) const = 0;
   // Returns the variables of each process of this machine, by local rank. They may also be
   // necessary if the options do not choose the device.
@@ -43,7 +42,8 @@ class LaunchDevice {
   ~LaunchDevice() = default;
 };
 
-// Each of these functions asks all devices.
+// Each of these functions asks all devices. The first device that gives a number of processes gives
+// that of the machine.
 HASTEN_INTERNAL_API void choose_available_device(LaunchOptions& options);
 HASTEN_INTERNAL_API std::optional<std::int64_t> device_processes(const LaunchOptions& options);
 HASTEN_INTERNAL_API std::vector<VariableList> device_variables(const LaunchOptions& options,

@@ -6,13 +6,13 @@
 #include "hasten/base/text.h"
 #include "hasten/launch/launcher.h"
 #include "launch/cores.h"
+#include "launch/cuda_launch_device.h"
 #include "launch/job.h"
 #include "launch/launch_device.h"
 #include "launch/programs.h"
 #include "launch/rank_variables.h"
 #include "launch/slurm_tasks.h"
 #include "launch/thread_waiting.h"
-#include "machine/installed_gpus.h"
 #include "machine/token.h"
 
 namespace hasten {
@@ -21,37 +21,8 @@ std::int64_t processes_on_this_machine(const LaunchConfiguration& run) {
   const LaunchOptions& options = run.options;
   if (options.nproc_per_node) return *options.nproc_per_node;
   if (options.num_processes) return *options.num_processes / run.machines.max_count;
-  if (const auto processes = device_processes(options)) return *processes;
-  const std::int64_t gpus =
-      options.use_cpu ? 0 : static_cast<std::int64_t>(config::installed_gpus().size());
-  if (options.gpu_ids != "all")
-    return static_cast<std::int64_t>(split(options.gpu_ids, ',').size());
-  return std::max<std::int64_t>(1, gpus);
+  return device_processes(options).value_or(1);
 }
-
-namespace {
-
-// Returns each process's GPU by torchrun's rule: the visible GPU with the number of the local rank.
-// The result is empty if there are no GPUs, or if they are given by name instead of number.
-std::vector<int> gpus_of(const LaunchOptions& options, const Topology& topology,
-                         std::int64_t count) {
-  if (options.use_cpu || topology.gpu_nodes.empty()) return {};
-  const char* const variable = std::getenv("CUDA_VISIBLE_DEVICES");
-  std::string visible = options.gpu_ids != "all" ? options.gpu_ids : variable ? variable : "";
-  std::vector<int> all;
-  if (visible.empty()) {
-    for (std::size_t gpu = 0; gpu < topology.gpu_nodes.size(); ++gpu)
-      all.push_back(static_cast<int>(gpu));
-  } else if (visible.find('-') == std::string::npos) {  // CUDA knows no ranges
-    all = parse_number_list(visible);
-  }
-  std::vector<int> gpus;
-  for (std::int64_t local = 0; local < count && !all.empty(); ++local)
-    gpus.push_back(all[static_cast<std::size_t>(local) % all.size()]);
-  return gpus;
-}
-
-}  // namespace
 
 std::vector<RankCommand> rank_commands(const LaunchConfiguration& run, const Round& round,
                                        const std::string& job) {
@@ -62,7 +33,8 @@ std::vector<RankCommand> rank_commands(const LaunchConfiguration& run, const Rou
   const Topology topology = topology_of("/", usable_cpus());
   std::vector<std::vector<int>> cores(static_cast<std::size_t>(count));  // empty means all
   if (options.enable_cpu_affinity)
-    cores = partition_cores(topology, cores.size(), gpus_of(options, topology, count));
+    cores = partition_cores(topology, cores.size(),
+                            gpus_of_processes(options, topology.gpu_nodes.size(), count));
   const std::vector<VariableList> of_devices = device_variables(options, round);
   std::vector<RankCommand> commands;
   for (std::int64_t local = 0; local < count; ++local) {
@@ -86,7 +58,6 @@ std::vector<RankCommand> rank_commands(const LaunchConfiguration& run, const Rou
     if (options.resume) set("HASTEN_RESUME_RUNS", "true");
     if (options.debug) set("ACCELERATE_DEBUG_MODE", "true");
     if (options.encrypt) set("HASTEN_ENCRYPT", *options.encrypt ? "true" : "false");
-    if (options.gpu_ids != "all") set("CUDA_VISIBLE_DEVICES", options.gpu_ids);
     set_all(of_devices[static_cast<std::size_t>(local)]);
     commands.push_back(std::move(command));
   }

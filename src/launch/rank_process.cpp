@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/file_limit.h"
+#include "base/seconds.h"
 #include "base/signal_text.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
@@ -132,7 +133,7 @@ std::string RankProcess::end_description() const {
 }
 
 double RankProcess::seconds() const {
-  return std::chrono::duration<double>((status_ ? ended_at_ : Clock::now()) - started_at_).count();
+  return seconds_of((status_ ? ended_at_ : Clock::now()) - started_at_);
 }
 
 }  // namespace hasten

@@ -8,7 +8,7 @@
 namespace hasten::config {
 
 std::int64_t installed_devices() {
-  const std::size_t gpus = installed_gpus().size();
+  const std::size_t gpus = visible_gpus().size();
   return static_cast<std::int64_t>(gpus > 0 ? gpus : installed_tpus().size());
 }
 

@@ -10,8 +10,8 @@
 
 namespace hasten::config {
 
-// Returns the number of GPUs, or if there are none, the number of devices of another kind. 0 if the
-// machine has only its CPU.
+// Returns the number of GPUs that CUDA_VISIBLE_DEVICES leaves, or if there are none, the number of
+// devices of another kind. 0 if the machine has only its CPU.
 std::int64_t installed_devices();
 
 }  // namespace hasten::config

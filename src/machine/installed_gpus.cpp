@@ -1,9 +1,11 @@
 #include "machine/installed_gpus.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 
+#include "base/parse_number.h"
 #include "hasten/base/text.h"
 
 namespace hasten::config {
@@ -30,6 +32,28 @@ std::vector<std::string> installed_gpus() {
   std::vector<std::string> models;
   for (const fs::path& folder : folders) models.push_back(model_in(folder));
   return models;
+}
+
+std::vector<std::string> visible_gpus(const char* variable, std::size_t installed) {
+  std::vector<std::string> visible;
+  if (variable == nullptr) {
+    for (std::size_t gpu = 0; gpu < installed; ++gpu) visible.push_back(std::to_string(gpu));
+    return visible;
+  }
+  if (installed == 0) return {};
+  for (const std::string& entry : split(variable, ',')) {
+    const std::string name(trim(entry));
+    const auto number = parse_number<std::size_t>(name);
+    const bool is_gpu =
+        number ? *number < installed : starts_with(name, "GPU-") || starts_with(name, "MIG-");
+    if (!is_gpu) break;
+    visible.push_back(name);
+  }
+  return visible;
+}
+
+std::vector<std::string> visible_gpus() {
+  return visible_gpus(std::getenv(kVisibleGpusVariable), installed_gpus().size());
 }
 
 }  // namespace hasten::config

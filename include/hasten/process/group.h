@@ -96,7 +96,7 @@ struct GroupOptions {
   // gives its ranks). Ranks with a token always prove to each other that they know it. NCCL never
   // encrypts. Throws ConfigError "process.encryption" if encryption is asked for without a token or
   // with NCCL between machines, and if ranks differ.
-  std::optional<bool> encrypt;
+  std::optional<bool> encrypt = {};
 };
 
 // A handle; copies refer to the same group.

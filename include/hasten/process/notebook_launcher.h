@@ -48,8 +48,9 @@ namespace hasten {
 
 struct NotebookLauncherOptions {
   // If unset: one for each chip on a machine with TPUs (or with a plugin in TPU_LIBRARY_PATH), or 8
-  // if the number of chips is unknown; 1 on other machines.
-  std::optional<std::int64_t> num_processes;
+  // if the number of chips is unknown; one for each GPU that CUDA_VISIBLE_DEVICES leaves on a
+  // machine with GPUs; 1 on other machines.
+  std::optional<std::int64_t> num_processes = {};
   // Uses the CPU even if there are GPUs or TPUs.
   bool use_cpu = false;
   Precision mixed_precision = Precision::no;

@@ -184,7 +184,7 @@ TEST_CASE("launch options: nproc_per_node accepts gpu, cpu and auto") {
     return parse_arguments({"--nproc_per_node", kind, "p"}).options.nproc_per_node.value_or(0);
   };
   CHECK(count("cpu") >= 1);
-  const std::size_t gpus = config::installed_gpus().size();
+  const std::size_t gpus = config::visible_gpus().size();
   CHECK(count("auto") == (gpus > 0 ? static_cast<std::int64_t>(gpus) : count("cpu")));
   if (gpus == 0)
     CHECK(refusal({"--nproc_per_node", "gpu", "p"}).find("a GPU in this machine") !=
