@@ -152,6 +152,22 @@ void FolderLock::release_in_forks() {
       });
 }
 
+// Returns the lock of this process on the folder, with the file that is locked now. All who share
+// an earlier lock on a folder of this name get the new one. The caller holds the mutex.
+std::shared_ptr<FolderLock> FolderLock::share_or_make(const std::string& folder, Descriptor file) {
+  LocksOfProcess& all = locks_of_process();
+  const auto held = all.held.find(folder);
+  if (held != all.held.end()) {
+    if (auto shared = held->second->weak_from_this().lock()) {
+      shared->file_ = std::move(file);
+      return shared;
+    }
+  }
+  std::shared_ptr<FolderLock> own(new FolderLock(folder, std::move(file)));
+  all.held[folder] = own.get();
+  return own;
+}
+
 std::shared_ptr<FolderLock> FolderLock::acquire(const fs::path& given,
                                                 const FolderLockRequest& request) {
   std::error_code error;
@@ -163,7 +179,8 @@ std::shared_ptr<FolderLock> FolderLock::acquire(const fs::path& given,
   for (bool has_reported = false;; std::this_thread::sleep_for(kPause)) {
     std::unique_lock lock(all.mutex);
     const auto held = all.held.find(folder.string());
-    if (held != all.held.end()) {
+    // The lock stays with a folder that is renamed, and another folder may have its name now.
+    if (held != all.held.end() && has_path(held->second->file_.get(), folder / kLockFile)) {
       if (auto shared = held->second->weak_from_this().lock()) return shared;
     }
     if (all.given_up.contains(folder.string())) return nullptr;
@@ -171,9 +188,7 @@ std::shared_ptr<FolderLock> FolderLock::acquire(const fs::path& given,
     const int failure = lock_file(folder / kLockFile, file);
     if (failure == 0) {
       write_holder(file.get(), request.job);
-      std::shared_ptr<FolderLock> own(new FolderLock(folder.string(), std::move(file)));
-      all.held[folder.string()] = own.get();
-      return own;
+      return share_or_make(folder.string(), std::move(file));
     }
     if (failure != EWOULDBLOCK) {
       all.given_up.insert(folder.string());

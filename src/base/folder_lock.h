@@ -10,9 +10,11 @@
 // not get it. On network file systems the file server holds the lock: if a machine fails, the
 // server waits for the end of the machine's lease before it releases the lock.
 //
-// One process has one lock on a folder, which all callers share. If the file system cannot lock, or
-// if the file cannot be opened, acquire() reports this once and returns null: the lock never
-// prevents a job from running without another job.
+// One process has one lock on a folder, which all callers share. If the folder is renamed, the lock
+// stays with it, so a job calls acquire() again before it writes: if another folder has the name
+// now, this call locks that one, for all who share the lock. If the file system cannot lock, or if
+// the file cannot be opened, acquire() reports this once and returns null: the lock never prevents
+// a job from running without another job.
 //
 // Thread rule: any thread. `report` is called on the thread that calls acquire(). Throws IoError
 // "io.folder-in-use".
@@ -64,6 +66,7 @@ class HASTEN_INTERNAL_API FolderLock : public std::enable_shared_from_this<Folde
 
   FolderLock(std::string folder, Descriptor file);
   static LocksOfProcess& locks_of_process();
+  static std::shared_ptr<FolderLock> share_or_make(const std::string& folder, Descriptor file);
   static void release_in_forks();
 
   std::string folder_;

@@ -8,6 +8,7 @@
 
 #include "base/file_calls.h"
 #include "base/parse_number.h"
+#include "base/regular_file.h"
 #include "base/unfinished_files.h"
 #include "base/written_files.h"
 #include "checkpoint/damaged_checkpoint.h"
@@ -107,6 +108,8 @@ std::optional<FolderIdentity> identity_of(const fs::path& folder) {
   struct stat status {};
   if (::stat(folder.c_str(), &status) != 0) return std::nullopt;
   FolderIdentity identity{.device = status.st_dev, .number = status.st_ino, .manifest = ""};
+  // To open a pipe would wait for a writer.
+  if (kind_unless_regular(folder / kManifestFile) != nullptr) return identity;
   try {
     identity.manifest = read_file(folder / kManifestFile);
   } catch (const IoError&) {

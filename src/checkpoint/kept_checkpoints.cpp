@@ -12,6 +12,7 @@
 #include "base/atomic_files.h"
 #include "base/file_calls.h"
 #include "base/parse_number.h"
+#include "base/regular_file.h"
 #include "base/sha256.h"
 #include "base/strict_json.h"
 #include "base/unfinished_files.h"
@@ -97,15 +98,17 @@ void remove_kept(const KeptCheckpoint& kept, const std::string& writer) {
 }  // namespace
 
 std::string id_in_machine_file(const fs::path& folder) {
+  // To open a pipe would wait for a writer.
+  if (kind_unless_regular(folder / kMachineFile) != nullptr) return "";
   const auto json = read_json_or_discard<nlohmann::json>(folder / kMachineFile);
   if (!json.is_object() || !json.contains("save") || !json["save"].is_string()) return "";
   return json["save"].get<std::string>();
 }
 
 std::string save_of(const fs::path& checkpoint) {
-  if (!path_exists(checkpoint / kManifestFile)) return "";
-  if (!path_exists(checkpoint / kMachineFile))
-    return sha256_of_text(read_file(checkpoint / kManifestFile));
+  const fs::path manifest = checkpoint / kManifestFile;
+  if (!path_exists(manifest) || kind_unless_regular(manifest) != nullptr) return "";
+  if (!path_exists(checkpoint / kMachineFile)) return sha256_of_text(read_file(manifest));
   return id_in_machine_file(checkpoint);
 }
 

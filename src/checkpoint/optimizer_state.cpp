@@ -1,5 +1,6 @@
 #include "checkpoint/optimizer_state.h"
 
+#include <c10/util/Type.h>
 #include <torch/torch.h>
 
 #include <algorithm>
@@ -7,8 +8,10 @@
 #include <deque>
 #include <optional>
 #include <set>
+#include <typeinfo>
 #include <vector>
 
+#include "checkpoint/adamw_class.h"
 #include "checkpoint/sparse_parts.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
@@ -276,20 +279,17 @@ std::unique_ptr<optim::OptimizerParamState> load_param_state(StateReader& loadin
 // A kind of optimizer. hasten::AdamW has AdamW's options and state.
 struct OptimizerKind {
   const char* name;
-  bool (*matches)(const optim::OptimizerOptions& options);
+  const std::type_info* type;  // the class, or null for hasten's other optimizers
   // Returns false if the state is of a different class.
   bool (*save)(const optim::OptimizerParamState& state, StateWriter& saving);
   // Returns null if the file has nothing for the parameter, because it had no gradient.
   std::unique_ptr<optim::OptimizerParamState> (*load)(StateReader& loading);
 };
 
-template <class Options, class State>
+template <class Optimizer, class State>
 OptimizerKind optimizer_kind(const char* name) {
   return {.name = name,
-          .matches =
-              [](const optim::OptimizerOptions& options) {
-                return dynamic_cast<const Options*>(&options) != nullptr;
-              },
+          .type = &typeid(Optimizer),
           .save =
               [](const optim::OptimizerParamState& state, StateWriter& saving) {
                 const auto* own = dynamic_cast<const State*>(&state);
@@ -306,30 +306,33 @@ OptimizerKind optimizer_kind(const char* name) {
           }};
 }
 
-[[noreturn]] void throw_unknown_optimizer() {
+[[noreturn]] void throw_unknown_optimizer(const std::string& got) {
   throw UsageError("checkpoint.unknown-optimizer",
                    {.what = "saving or loading the optimizer's state",
-                    .got = "an optimizer that is neither hasten's nor LibTorch's",
-                    .expected = "an optimizer of hasten/optim, Adagrad, Adam, AdamW, LBFGS, "
-                                "RMSprop or SGD",
-                    .hint = "set save_only_model to save only the weights"});
+                    .got = got,
+                    .expected = "an optimizer of hasten/optim or LibTorch's Adagrad, Adam, AdamW, "
+                                "LBFGS, RMSprop or SGD, whose state is known",
+                    .hint = "derive your own optimizer from hasten::StatefulOptimizer, which says "
+                            "what its state is, or set save_only_model to save only the weights"});
 }
 
-// Returns null for an unknown optimizer.
+// Returns null for an unknown optimizer. The class must be the known one itself: a class that
+// derives from it, or that only uses its options, may keep other state, which would be lost.
 const OptimizerKind* find_kind(const optim::Optimizer& optimizer) {
   static const std::vector<OptimizerKind> kinds = {
-      optimizer_kind<optim::AdamWOptions, optim::AdamWParamState>("AdamW"),
-      optimizer_kind<optim::SGDOptions, optim::SGDParamState>("SGD"),
-      optimizer_kind<optim::AdamOptions, optim::AdamParamState>("Adam"),
-      optimizer_kind<optim::RMSpropOptions, optim::RMSpropParamState>("RMSprop"),
-      optimizer_kind<optim::AdagradOptions, optim::AdagradParamState>("Adagrad"),
-      optimizer_kind<optim::LBFGSOptions, optim::LBFGSParamState>("LBFGS")};
+      optimizer_kind<optim::AdamW, optim::AdamWParamState>("AdamW"),
+      optimizer_kind<optim::SGD, optim::SGDParamState>("SGD"),
+      optimizer_kind<optim::Adam, optim::AdamParamState>("Adam"),
+      optimizer_kind<optim::RMSprop, optim::RMSpropParamState>("RMSprop"),
+      optimizer_kind<optim::Adagrad, optim::AdagradParamState>("Adagrad"),
+      optimizer_kind<optim::LBFGS, optim::LBFGSParamState>("LBFGS")};
+  if (is_hasten_adamw(optimizer)) return &kinds.front();
   for (const OptimizerKind& kind : kinds) {
-    if (kind.matches(optimizer.defaults())) return &kind;
+    if (typeid(optimizer) == *kind.type) return &kind;
   }
   if (dynamic_cast<const StatefulOptimizer*>(&optimizer) != nullptr) {
     static const OptimizerKind stateful = {
-        .name = "", .matches = nullptr, .save = save_param_state, .load = load_param_state};
+        .name = "", .type = nullptr, .save = save_param_state, .load = load_param_state};
     return &stateful;
   }
   return nullptr;
@@ -337,7 +340,8 @@ const OptimizerKind* find_kind(const optim::Optimizer& optimizer) {
 
 const OptimizerKind& kind_of_optimizer(const optim::Optimizer& optimizer) {
   const OptimizerKind* const kind = find_kind(optimizer);
-  if (kind == nullptr) throw_unknown_optimizer();
+  if (kind == nullptr)
+    throw_unknown_optimizer("the class " + c10::demangle(typeid(optimizer).name()));
   return *kind;
 }
 
@@ -359,7 +363,10 @@ TensorDict optimizer_tensors(const optim::Optimizer& optimizer, const ParameterN
     const auto found = optimizer.state().find(parameter.unsafeGetTensorImpl());
     if (found == optimizer.state().end()) continue;  // it has had no gradient yet
     StateWriter saving(out, name);
-    if (!kind.save(*found->second, saving)) throw_unknown_optimizer();
+    if (kind.save(*found->second, saving)) continue;
+    const optim::OptimizerParamState& state = *found->second;
+    throw_unknown_optimizer(str("a state of the class ", c10::demangle(typeid(state).name()),
+                                " for the parameter ", name));
   }
   return out;
 }

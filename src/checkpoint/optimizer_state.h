@@ -1,6 +1,8 @@
 // File: checkpoint/optimizer_state.h (internal)
-// Converts an optimizer's state to named tensors and back, for hasten::AdamW and all optimizers of
-// LibTorch (Adagrad, Adam, AdamW, LBFGS, RMSprop, SGD).
+// Converts an optimizer's state to named tensors and back, for hasten::AdamW, all optimizers of
+// LibTorch (Adagrad, Adam, AdamW, LBFGS, RMSprop, SGD) and classes that derive from
+// StatefulOptimizer. A class that derives from one of the former is refused, because it may keep
+// state that nothing here knows.
 //
 //   TensorDict saved = optimizer_tensors(optimizer, parameters);     // "weight.exp_avg", ...
 //   restore_optimizer(optimizer, parameters, saved, "optimizer.safetensors");

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/file_calls.h"
+#include "base/regular_file.h"
 #include "base/sha256.h"
 #include "base/strict_json.h"
 #include "base/written_files.h"
@@ -63,8 +64,7 @@ class ManifestReader {
   // for its content, so every changed byte is detected.
   ManifestJson checked_json() const {
     if (!path_exists(path_)) fail("no such file");
-    std::error_code unknown;
-    if (fs::is_directory(path_, unknown)) fail("a folder");
+    if (const char* const other = kind_unless_regular(path_)) fail(other);
     const std::string text = read_file(path_);
     ManifestJson json;
     try {  // Equal keys are found by comparing the texts.
@@ -172,9 +172,10 @@ void verify_file(const fs::path& file, const FileRecord& record, const ManifestK
                                    .hint = kind.hint});
   };
   const FileChecksum& wanted = record.checksum;
-  // The system refuses to read a folder, but to try again does not help.
-  std::error_code unknown;
-  if (fs::is_directory(file, unknown)) throw_damaged("", "a folder", "a file");
+  // The system refuses to read a folder, but to try again does not help. To open a pipe would wait
+  // for a writer.
+  if (const char* const other = kind_unless_regular(file))
+    throw_damaged("", other, "a regular file");
   if (!error && size != wanted.bytes) {
     throw_damaged(truncated_tensor(size, record.tensors), str(size, " bytes"),
                   str(wanted.bytes, " bytes"));

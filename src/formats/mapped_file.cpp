@@ -9,6 +9,7 @@
 #include <string>
 #include <system_error>
 
+#include "base/regular_file.h"
 #include "hasten/base/error.h"
 
 namespace hasten::detail {
@@ -29,13 +30,12 @@ MappedFile::MappedFile(const std::filesystem::path& path) {
   if (file < 0) fail("io.open", "cannot open", path, errno);
   struct stat status {};
   const int known = ::fstat(file, &status);
-  if (known != 0 || !S_ISREG(status.st_mode)) {
+  const char* const other =
+      known == 0 ? kind_unless_regular(status.st_mode) : "a file that cannot be looked up";
+  if (other != nullptr) {
     ::close(file);
-    throw IoError(
-        "io.not-a-file",
-        {.what = path.string(),
-         .got = known == 0 && S_ISDIR(status.st_mode) ? "a folder" : "a pipe, a socket or a device",
-         .expected = "a regular file"});
+    throw IoError("io.not-a-file",
+                  {.what = path.string(), .got = other, .expected = "a regular file"});
   }
   size_ = static_cast<std::size_t>(status.st_size);
   void* mapped = nullptr;

@@ -4,6 +4,7 @@
 #include <system_error>
 
 #include "base/file_calls.h"
+#include "base/regular_file.h"
 #include "base/written_files.h"
 #include "formats/deferred_writes.h"
 #include "formats/model_files.h"
@@ -66,8 +67,10 @@ void verify_by_manifest(const fs::path& folder, const std::vector<std::string>& 
   }
 }
 
-// Returns nothing if the manifest has been removed.
+// Returns nothing if the manifest has been removed, or if it is not a regular file: to open a pipe
+// would wait for a writer.
 std::optional<std::string> text_of(const fs::path& manifest) {
+  if (kind_unless_regular(manifest) != nullptr) return std::nullopt;
   try {
     return read_file(manifest);
   } catch (const IoError&) {

@@ -5,6 +5,7 @@
 #include "formats/deferred_writes.h"
 #include "formats/memory_overlap.h"
 #include "formats/plain_tensor.h"
+#include "formats/safetensors_checks.h"
 #include "formats/safetensors_header.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
@@ -55,8 +56,9 @@ Entry entry_of(const std::string& name, const at::Tensor& tensor, const std::str
   return entry;
 }
 
-// Sorts by the dtype's alignment, strictest first, then by name; the offsets follow that order.
-std::vector<Entry> layout(const TensorDict& tensors, const std::string& file) {
+// Checks the tensors. Sorts by the dtype's alignment, strictest first, then by name; the offsets
+// follow that order.
+std::vector<Entry> checked_layout(const TensorDict& tensors, const std::string& file) {
   std::vector<Entry> entries;
   for (const auto& [name, tensor] : tensors) entries.push_back(entry_of(name, tensor, file));
   std::stable_sort(entries.begin(), entries.end(),
@@ -67,6 +69,7 @@ std::vector<Entry> layout(const TensorDict& tensors, const std::string& file) {
     offset += tensors.at(entry.name).nbytes();
     entry.end = offset;
   }
+  detail::check_no_shared_memory(tensors, file);
   return entries;
 }
 
@@ -98,11 +101,14 @@ void write_file(const PreparedFile& file) {
 
 }  // namespace
 
+void detail::check_can_be_written(const TensorDict& tensors, const std::string& file) {
+  static_cast<void>(checked_layout(tensors, file));
+}
+
 void save_safetensors(const std::filesystem::path& path, const TensorDict& tensors,
                       const SafetensorsMetadata& metadata) {
   const std::string file = path.string();
-  const std::vector<Entry> entries = layout(tensors, file);
-  detail::check_no_shared_memory(tensors, file);
+  const std::vector<Entry> entries = checked_layout(tensors, file);
   PreparedFile plain{
       .path = path, .header = safetensors::compose_header(entries, metadata, file), .tensors = {}};
   DeferredWrites* const deferred = DeferredWrites::active();

@@ -20,6 +20,7 @@
 
 #include "base/sha256.h"
 #include "base/strict_json.h"
+#include "checkpoint/adamw_class.h"
 #include "checkpoint/elastic_position.h"
 #include "checkpoint/gradient_state.h"
 #include "checkpoint/loss_scale_position.h"
@@ -36,6 +37,9 @@
 #include "parsed_file.h"
 #include "prepare/state_files.h"
 #include "zip_bytes.h"
+
+// The target makes no hasten::AdamW, so that it does not link the class and its kernels.
+bool hasten::is_hasten_adamw(const torch::optim::Optimizer& /*optimizer*/) { return false; }
 
 namespace {
 

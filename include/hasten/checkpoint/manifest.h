@@ -11,8 +11,9 @@
 // damaged file can therefore name the tensor, and several files can hold one tensor. A checkpoint
 // is a folder with a manifest. The manifest is written last, and one rename makes the folder
 // visible, so a folder without a manifest is incomplete. A file that the manifest does not list is
-// ignored, except for a safetensors file, which a reader could take for a part of the checkpoint. A
-// program that changes a file of a checkpoint on purpose calls write_manifest again.
+// ignored, except for a safetensors file, which a reader could take for a part of the checkpoint.
+// Hidden files, whose name or folder begins with a dot, are not listed, and may be missing in a
+// copy. A program that changes a file of a checkpoint on purpose calls write_manifest again.
 //
 // The checksums find every accidental change: flipped bits, truncation, files of another
 // checkpoint. They do not protect against an attacker, who can write a new manifest.
@@ -33,7 +34,8 @@ namespace hasten {
 // ones.
 inline constexpr int kCheckpointVersion = 3;
 
-// Writes the manifest of all files below the folder, and replaces an older manifest.
+// Writes the manifest of all files below the folder that are not hidden, and replaces an older
+// manifest.
 HASTEN_API void write_manifest(const std::filesystem::path& folder,
                                const TensorSlices& slices = {});
 

@@ -14,8 +14,9 @@
 //
 // In Python:
 //
-//   $ safetensors.torch.load_model(net, "net.safetensors")
-//   $ safetensors.torch.save_model(net, "net.safetensors")   # or save_file(net.state_dict(), ...)
+//   # Python
+//   safetensors.torch.load_model(net, "net.safetensors")
+//   safetensors.torch.save_model(net, "net.safetensors")   # or save_file(net.state_dict(), ...)
 //
 // Names: the name of a parameter or buffer consists of the names of the modules that contain it and
 // its own registered name, joined by dots. register_module("fc1", ...), register_parameter("scale",

@@ -1,7 +1,9 @@
 // File: hasten/optim/stateful_optimizer.h
-// The base of hasten's optimizers other than AdamW. It checks options and gradients, and keeps,
-// saves and loads a state for each parameter. A derived optimizer defines only its options and
-// update().
+// The base of hasten's optimizers other than AdamW, and of your own. It checks options and
+// gradients, and keeps, saves and loads a state for each parameter. A derived optimizer defines
+// only its options and update(). A checkpoint has the options, as visit() names them, and the
+// states (ParamState). A derived class must keep everything there that a later step depends on,
+// because other members are not saved.
 //
 //   hasten::Lion lion(model->parameters(), hasten::LionOptions(1e-4).weight_decay(0.01));
 //   loss.backward();

@@ -158,4 +158,23 @@ TEST_CASE("folder lock: a lock file that was deleted does not let two processes 
   CHECK(message_of_refusal(folder.path()) != "");
 }
 
+TEST_CASE("folder lock: a new folder with the name of a renamed one is locked by the next call") {
+  const TemporaryDirectory parent;
+  const fs::path folder = parent.path() / "out", renamed = parent.path() / "renamed";
+  fs::create_directory(folder);
+  Request request;
+  auto lock = request.acquire(folder);
+  fs::rename(folder, renamed);
+  fs::create_directory(folder);
+  {
+    const LockingProcess other(folder);
+    CHECK(code_of([&] { request.acquire(folder); }) == "io.folder-in-use");
+  }
+  CHECK(request.acquire(folder) == lock);  // for all who share it
+  CHECK(check_in_fork([&] { return message_of_refusal(folder) != ""; }));
+  CHECK(check_in_fork([&] { return Request().acquire(renamed) != nullptr; }));
+  lock.reset();
+  CHECK_FALSE(fs::exists(folder / kLockFile));
+}
+
 }  // namespace base_folder_lock_test

@@ -1,6 +1,7 @@
 // Damage to the newest checkpoint of a run is found before a tensor of it is used, and the run
 // continues from the checkpoint before it.
 #include <doctest/doctest.h>
+#include <sys/stat.h>
 #include <torch/torch.h>
 
 #include <cstddef>
@@ -137,6 +138,21 @@ TEST_CASE("damaged checkpoints: a truncated file is found, and the run continues
   // The checkpoint before has its own state.
   CHECK(load_training_position(run.newest()).scheduler_step == 2);
   CHECK(load_training_position(run.previous()).scheduler_step == 1);
+}
+
+TEST_CASE("damaged checkpoints: a pipe in the place of a file does not stop a run for ever") {
+  SavedRun run;
+  for (const auto& [name, content] : run.bytes) {
+    CAPTURE(name);
+    const fs::path file = run.newest() / name;
+    fs::remove(file);
+    REQUIRE(::mkfifo(file.c_str(), 0600) == 0);
+    const std::string fault = run.fault_of_recovery(name);
+    fs::remove(file);
+    run.restore(name);
+    CHECK(fault == "");
+  }
+  CHECK(run.recover() == run.newest());
 }
 
 }  // namespace checkpoint_damaged_checkpoints_test

@@ -3,6 +3,7 @@
 #include "hasten/checkpoint/manifest.h"
 
 #include <doctest/doctest.h>
+#include <sys/stat.h>
 #include <torch/torch.h>
 
 #include <algorithm>
@@ -317,6 +318,63 @@ TEST_CASE("manifest: a folder in the place of a file is damage, not an error of 
     CHECK(code_of([&] { verify_checkpoint(saved.path()); }) == code);
     CHECK(verification_error(saved.path()).find(name + ": got a folder") != std::string::npos);
   }
+}
+
+TEST_CASE("manifest: a pipe or a device in the place of a file is damage, and is not opened") {
+  for (const auto& [name, code] :
+       std::vector<std::pair<std::string, std::string>>{{"empty", "checkpoint.damaged"},
+                                                        {"state.json", "checkpoint.damaged"},
+                                                        {kManifestFile, "checkpoint.manifest"}}) {
+    CAPTURE(name);
+    const SavedFolder saved;
+    const fs::path file = saved.path() / name;
+    const std::string expected = name + ": got a pipe, a socket or a device";
+    fs::remove(file);
+    fs::create_symlink("/dev/null", file);
+    // If this fails, the test ends here: to open the pipe would wait for ever.
+    REQUIRE(verification_error(saved.path()).find(expected) != std::string::npos);
+    fs::remove(file);
+    REQUIRE(::mkfifo(file.c_str(), 0600) == 0);
+    CHECK(verification_error(saved.path()).find(expected) != std::string::npos);
+    CHECK(code_of([&] { verify_checkpoint(saved.path()); }) == code);
+  }
+}
+
+TEST_CASE("manifest: a symbolic link to a file counts as the file") {
+  const SavedFolder saved;
+  const TemporaryDirectory elsewhere;
+  fs::copy_file(saved.path() / "state.json", elsewhere.path() / "state.json");
+  fs::remove(saved.path() / "state.json");
+  fs::create_symlink(elsewhere.path() / "state.json", saved.path() / "state.json");
+  CHECK(verification_error(saved.path()).empty());
+}
+
+TEST_CASE("manifest: hidden files are not listed, so a copy without them is whole") {
+  const SavedFolder saved;
+  const fs::path job = saved.path() / ".hasten-job", hidden = saved.path() / ".cache";
+  overwrite(job, "nightly");
+  fs::create_directory(hidden);
+  overwrite(hidden / "model.safetensors", "the file of another program");
+  write_manifest(saved.path());
+  CHECK(read_file_records(saved.path(), kCheckpointManifest).size() == saved.names.size() - 1);
+  CHECK(verification_error(saved.path()).empty());
+  fs::remove(job);
+  fs::remove_all(hidden);
+  CHECK(verification_error(saved.path()).empty());
+}
+
+TEST_CASE("manifest: a hidden file that an earlier release has listed may be missing") {
+  const SavedFolder saved;
+  const fs::path job = saved.path() / ".hasten-job";
+  overwrite(job, "nightly");
+  FileRecords records = read_file_records(saved.path(), kCheckpointManifest);
+  records[".hasten-job"] = record_of_file(job);
+  write_file_records(saved.path(), kCheckpointManifest, records);
+  CHECK(verification_error(saved.path()).empty());
+  overwrite(job, "weekly!");
+  CHECK(code_of([&] { verify_checkpoint(saved.path()); }) == "checkpoint.damaged");
+  fs::remove(job);
+  CHECK(verification_error(saved.path()).empty());
 }
 
 TEST_CASE("manifest: a newer version is refused by its number") {

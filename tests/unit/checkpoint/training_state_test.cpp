@@ -6,7 +6,11 @@
 
 #include <cmath>
 #include <fstream>
+#include <map>
+#include <memory>
 #include <nlohmann/json.hpp>
+#include <utility>
+#include <vector>
 
 #include "checkpoint/optimizer_options.h"
 #include "checkpoint/random_state.h"
@@ -16,6 +20,7 @@
 #include "hasten/formats/safetensors.h"
 #include "hasten/optim/adamw.h"
 #include "hasten/optim/metric_scheduler.h"
+#include "hasten/optim/stateful_optimizer.h"
 #include "unit/code_of.h"
 
 namespace checkpoint_training_state_test {
@@ -413,6 +418,61 @@ struct OwnOptimizer : torch::optim::Optimizer {
   at::Tensor step(LossClosure) override { return {}; }
 };
 
+// Has the options of LibTorch's SGD, and keeps its momentum in a member.
+struct OwnMomentum : torch::optim::Optimizer {
+  explicit OwnMomentum(std::vector<at::Tensor> parameters)
+      : Optimizer({torch::optim::OptimizerParamGroup(std::move(parameters))},
+                  std::make_unique<torch::optim::SGDOptions>(0.1)) {}
+  at::Tensor step(LossClosure) override {
+    const torch::NoGradGuard no_grad;
+    for (const at::Tensor& parameter : param_groups()[0].params()) {
+      at::Tensor& momentum = momenta[parameter.unsafeGetTensorImpl()];
+      momentum = momentum.defined() ? momentum * 0.9 + parameter.grad() : parameter.grad().clone();
+      parameter.sub_(momentum, 0.1);
+    }
+    return {};
+  }
+  std::map<void*, at::Tensor> momenta;
+};
+
+// Adds a mean of the weights to LibTorch's AdamW.
+struct AveragingAdamW : torch::optim::AdamW {
+  using torch::optim::AdamW::AdamW;
+  at::Tensor step(LossClosure closure) override {
+    at::Tensor loss = torch::optim::AdamW::step(closure);
+    means.push_back(param_groups()[0].params()[0].detach().clone());
+    return loss;
+  }
+  std::vector<at::Tensor> means;
+};
+
+struct HeavyBallOptions : CloneableParamGroupOptions<HeavyBallOptions> {
+  static constexpr const char* kName = "HeavyBall";
+  explicit HeavyBallOptions(double lr = 0.1) : CloneableParamGroupOptions(lr, 0) {}
+  int floats_per_parameter() const override { return 1; }
+  double momentum = 0.9;
+
+ protected:
+  void visit(OptionVisitor& option) override { option("momentum", momentum); }
+};
+
+// An optimizer as docs/errors.md recommends it: its state is in ParamState.
+struct HeavyBall : TypedOptimizer<HeavyBallOptions> {
+  using TypedOptimizer::TypedOptimizer;
+
+ protected:
+  void read(const HeavyBallOptions&, const Entries& entries) const override {
+    entries.state("velocity");
+  }
+  void update(const HeavyBallOptions& options, const Entries& entries) override {
+    for (std::size_t i = 0; i < entries.parameters.size(); ++i) {
+      const at::Tensor velocity = entries.state("velocity", i);
+      velocity.mul_(options.momentum).add_(entries.gradients[i]);
+      entries.parameters[i].sub_(velocity, options.lr());
+    }
+  }
+};
+
 }  // namespace
 
 TEST_CASE("training state: an unknown optimizer cannot be saved") {
@@ -422,6 +482,45 @@ TEST_CASE("training state: an unknown optimizer cannot be saved") {
   CHECK(code_of([&] {
           save_training_state(folder.path(), own, training.names, kPosition, single_rank_states());
         }) == "checkpoint.unknown-optimizer");
+}
+
+TEST_CASE("training state: a class that may have more state than LibTorch's is refused") {
+  const TemporaryDirectory folder;
+  const Training training;
+  OwnMomentum momentum(training.parameters());
+  AveragingAdamW averaging(training.parameters());
+  for (torch::optim::Optimizer* const own :
+       std::vector<torch::optim::Optimizer*>{&momentum, &averaging}) {
+    training.step(*own);
+    CHECK(code_of([&] {
+            save_training_state(folder.path(), *own, training.names, kPosition,
+                                single_rank_states());
+          }) == "checkpoint.unknown-optimizer");
+    CHECK(code_of([&] { options_of(*own); }) == "checkpoint.unknown-optimizer");
+  }
+  CHECK(fs::is_empty(folder.path()));
+  torch::optim::SGD sgd(training.parameters(), torch::optim::SGDOptions(0.1));
+  save_training_state(folder.path(), sgd, training.names, kPosition, single_rank_states());
+  CHECK(code_of([&] { load_training_state(folder.path(), momentum, training.names); }) ==
+        "checkpoint.unknown-optimizer");
+}
+
+TEST_CASE("training state: an own optimizer that derives from StatefulOptimizer continues") {
+  const TemporaryDirectory folder;
+  const Training first, second;
+  HeavyBall straight(first.parameters()), stopped(second.parameters());
+  for (int i = 0; i < 3; ++i) {
+    first.step(straight);
+    second.step(stopped);
+  }
+  save_training_state(folder.path(), stopped, second.names, kPosition, single_rank_states());
+  HeavyBall resumed(second.parameters());
+  load_training_state(folder.path(), resumed, second.names);
+  CHECK(load_training_position(folder.path()).optimizer == "HeavyBall");
+  first.step(straight);
+  second.step(resumed);
+  for (const auto& [name, parameter] : first.names)
+    CHECK(at::equal(parameter, second.names.at(name)));
 }
 
 TEST_CASE("training state: the losses and the data's fingerprint are restored exactly") {

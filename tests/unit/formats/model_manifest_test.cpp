@@ -3,6 +3,7 @@
 #include "formats/model_manifest.h"
 
 #include <doctest/doctest.h>
+#include <sys/stat.h>
 #include <torch/torch.h>
 
 #include <atomic>
@@ -127,6 +128,17 @@ TEST_CASE("model manifest: a damaged or newer manifest is refused") {
     change_byte_unnoticed(manifest, at);
   }
   CHECK(load_error(folder.path()).empty());
+}
+
+TEST_CASE("model manifest: a pipe in the place of the manifest or the weights is refused") {
+  for (const std::string name : {kManifest, "model.safetensors"}) {
+    CAPTURE(name);
+    const TemporaryDirectory folder;
+    save_weights(folder.path(), weights_of(1));
+    fs::remove(folder.path() / name);
+    REQUIRE(::mkfifo((folder.path() / name).c_str(), 0600) == 0);
+    CHECK(load_code(folder.path()) != "none");
+  }
 }
 
 TEST_CASE("model manifest: the checksums are those of the bytes in memory") {

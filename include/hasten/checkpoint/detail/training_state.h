@@ -44,20 +44,20 @@ struct LossSum {
 
 // The sums from which a resumed run continues its mean loss and its next log.
 struct LossPosition {
-  LossSum of_run, since_log;
+  LossSum of_run = {}, since_log = {};
   std::int64_t last_logged_step = 0;
 };
 
 // Properties of the training data that let a resumed run notice that the data has changed.
 struct DataFingerprint {
-  std::int64_t rows = 0;  // the number of rows
-  std::string sample;     // a digest of some rows; empty if rows differ each time they are read
+  std::int64_t rows = 0;    // the number of rows
+  std::string sample = {};  // a digest of some rows; empty if rows differ each time they are read
 };
 
 // The state of a schedule that follows a metric (hasten/optim/metric_scheduler.h).
 struct MetricScheduleState {
-  std::string type;  // such as "greedy"
-  std::map<std::string, double> state;
+  std::string type = {};  // such as "greedy"
+  std::map<std::string, double> state = {};
 };
 
 // The contribution of one process to an open accumulation window.
@@ -71,8 +71,8 @@ struct WindowPosition {
 
 // The place of a run in its hash chain (hasten/checkpoint/hash_chain.h).
 struct HashChainPosition {
-  std::string previous;           // the hash of the newest link
-  std::vector<std::string> rows;  // for each process: the hash of its rows since that link
+  std::string previous = {};           // the hash of the newest link
+  std::vector<std::string> rows = {};  // for each process: the hash of its rows since that link
 };
 
 // The properties of a run with elastic ranks that are the same on every number of processes
@@ -101,10 +101,10 @@ struct DueWork {
 };
 
 struct TrainingPosition {
-  std::string optimizer;  // its name, which save_training_state fills in
+  std::string optimizer = {};  // its name, which save_training_state fills in
   std::int64_t scheduler_step = 0;
   std::int64_t num_processes = 1;  // the number of processes, or elastic ranks, that trained
-  LoaderState loader;
+  LoaderState loader = {};
   std::optional<LossPosition> losses = {};
   std::optional<DataFingerprint> data = {};
   std::optional<MetricScheduleState> metric_schedule = {};

@@ -20,8 +20,8 @@ inline constexpr const char* kManifestFile = "hasten_manifest.json";
 // Describes the part of a tensor that a file holds: the shape of the whole tensor, and the index at
 // which the part begins. The size of the part is that of the tensor in the file.
 struct TensorSlice {
-  std::vector<std::int64_t> shape;
-  std::vector<std::int64_t> offset;
+  std::vector<std::int64_t> shape = {};
+  std::vector<std::int64_t> offset = {};
 };
 
 // The slices of a folder, by file and by tensor. A tensor that is not listed is whole.
