@@ -197,7 +197,7 @@ void AcceleratorState::check_not_unscaled(const BackwardPass& pass) {
   Leaves leaves;
   for (const auto& optimizer : saved.optimizers()) {
     if (!optimizer->is_unscaled) continue;
-    const std::vector<at::Tensor> parameters = optimizer->parameters();
+    const std::vector<at::Tensor> parameters = optimizer->parameters_with_unstepped();
     const auto has_gradient = [](const at::Tensor& each) { return each.grad().defined(); };
     if (std::none_of(parameters.begin(), parameters.end(), has_gradient)) {
       optimizer->reset_unscaling();  // something else has cleared them

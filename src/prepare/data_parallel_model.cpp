@@ -15,6 +15,7 @@
 #include "hasten/base/text.h"
 #include "hasten/models/training_traits.h"
 #include "optim/distinct.h"
+#include "prepare/byte_tensor.h"
 #include "prepare/gradient_exchange.h"
 #include "prepare/model_consistency.h"
 #include "prepare/pass_order.h"
@@ -296,8 +297,19 @@ void DataParallelModel::send_buffers(std::int64_t from) {
   const CallScope scope(group_, "buffers");
   const auto module = module_.lock();
   if (!module) return;
-  c10d::broadcast_coalesced(native_of(group_), module->buffers(), 250 * kMiB,
-                            static_cast<int>(from));
+  std::vector<at::Tensor> sent;
+  std::vector<std::pair<at::Tensor, at::Tensor>> copies;  // a buffer, and its bytes elsewhere
+  for (const at::Tensor& buffer : module->buffers()) {
+    if (is_sendable(buffer.scalar_type()) || buffer.layout() != at::kStrided) {
+      sent.push_back(buffer);
+    } else if (buffer.numel() > 0) {
+      sent.push_back(bytes_of(buffer));
+      if (!sent.back().is_alias_of(buffer)) copies.emplace_back(buffer, sent.back());
+    }
+  }
+  if (sent.empty()) return;
+  c10d::broadcast_coalesced(native_of(group_), sent, 250 * kMiB, static_cast<int>(from));
+  for (const auto& [buffer, bytes] : copies) buffer.copy_(tensor_of_bytes(bytes, buffer));
 }
 
 void DataParallelModel::check_all_parameters_used(const Leaves& leaves) const {

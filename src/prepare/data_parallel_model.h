@@ -61,7 +61,7 @@ class DataParallelModel {
   // True if a forward pass of the module, in its present state, begins with a broadcast of one
   // rank's buffers.
   bool sends_buffers() const;
-  // Broadcasts the buffers of rank `from`. A collective.
+  // Broadcasts the buffers of rank `from`, also those of types that a backend lacks. A collective.
   void send_buffers(std::int64_t from);
   // The parameters that require gradients.
   const std::vector<at::Tensor>& parameters() const { return parameters_; }

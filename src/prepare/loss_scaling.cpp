@@ -30,7 +30,7 @@ void reset_folded_scale(torch::optim::Optimizer& optimizer) {
 
 void LossScaling::unscale(SyncedOptimizer& optimizer) const {
   if (optimizer.is_unscaled) return;
-  optimizer.finite = scale_.unscale(optimizer.parameters());
+  optimizer.finite = scale_.unscale(optimizer.parameters_with_unstepped());
   // If there are no gradients, nothing was divided, and gradients of a later backward pass still
   // must be.
   optimizer.is_unscaled = optimizer.finite.defined();

@@ -33,7 +33,8 @@ class LossScaling : public SyncedState {
       : scale_(options), group_(std::move(group)) {}
 
   double value() const { return scale_.value(); }
-  // Divides the optimizer's gradients by the scale unless that was done since its last step.
+  // Divides the gradients of the optimizer's parameters, and of its unstepped ones, by the scale
+  // unless that was done since its last step.
   void unscale(SyncedOptimizer& optimizer) const;
   // Ends the scaling of a step: divides the gradients, changes the scale, and returns whether the
   // optimizer may step. If `exchanges` is true, the ranks agree by a collective. Throws

@@ -6,6 +6,7 @@
 
 #include "formats/module_tensors.h"
 #include "hasten/base/text.h"
+#include "prepare/byte_tensor.h"
 #include "process/consensus/comparison.h"
 
 namespace hasten {
@@ -14,6 +15,12 @@ namespace {
 std::int64_t fingerprint_of(const at::Tensor& tensor) {
   const at::Tensor bytes = tensor.detach().cpu().contiguous();
   return fingerprint(bytes.data_ptr(), bytes.nbytes());
+}
+
+// Returns the tensor of rank `from`. A collective.
+at::Tensor broadcast_any_type(const at::Tensor& tensor, const Group& group, std::int64_t from) {
+  if (is_sendable(tensor.scalar_type())) return group.broadcast(tensor, from);
+  return tensor_of_bytes(group.broadcast(bytes_of(tensor), from), tensor);
 }
 
 std::string description(const std::string& name, const at::Tensor& tensor) {
@@ -48,7 +55,7 @@ std::int64_t equalize_weights(torch::nn::Module& module, const Group& group, std
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     if (same[static_cast<std::int64_t>(i)].item<bool>()) continue;
     const at::Tensor& tensor = tensors[i].second;
-    const at::Tensor right = group.broadcast(tensor, from);
+    const at::Tensor right = broadcast_any_type(tensor, group, from);
     if (group.rank() != from) tensor.copy_(right);
     ++sent;
   }

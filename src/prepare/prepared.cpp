@@ -6,6 +6,7 @@
 
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
+#include "optim/distinct.h"
 #include "optim/zero_grad.h"
 #include "prepare/accelerator_state.h"
 #include "prepare/optimizer_step.h"
@@ -117,12 +118,19 @@ void PreparedOptimizer::count_step() {
 
 void PreparedOptimizer::zero_grad(bool set_to_none) {
   check_not_empty();
-  const std::vector<at::Tensor> all = parameters();
+  const std::vector<at::Tensor> all = synced_optimizer_->parameters_with_unstepped();
   if (state_->accumulation.holds_gradients_of(all)) return;
-  hasten::zero_grad(*optimizer_, set_to_none);
+  hasten::zero_grad(all, set_to_none);
   synced_optimizer_->reset_unscaling();
   state_->gradients.mark_cleared(all);
   state_->accumulation.mark_gradients_used(all);
+}
+
+void PreparedOptimizer::set_unstepped_parameters(const std::vector<at::Tensor>& all) {
+  check_not_empty();
+  TensorSet stepped;
+  distinct(parameters(), stepped);
+  synced_optimizer_->unstepped = distinct(all, stepped);
 }
 
 std::int64_t PreparedOptimizer::steps() const {

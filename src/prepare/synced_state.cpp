@@ -25,6 +25,12 @@ std::vector<at::Tensor> SyncedOptimizer::parameters() const {
   return all;
 }
 
+std::vector<at::Tensor> SyncedOptimizer::parameters_with_unstepped() const {
+  std::vector<at::Tensor> all = parameters();
+  all.insert(all.end(), unstepped.begin(), unstepped.end());
+  return all;
+}
+
 std::string SyncedOptimizer::state() const {
   torch::serialize::OutputArchive archive;
   optimizer_->save(archive);

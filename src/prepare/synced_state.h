@@ -40,12 +40,17 @@ class SyncedOptimizer : public SyncedState {
   torch::optim::Optimizer& optimizer() const { return *optimizer_; }
   const std::shared_ptr<torch::optim::Optimizer>& shared() const { return optimizer_; }
   std::vector<at::Tensor> parameters() const;
+  // Returns its parameters and, after them, `unstepped`.
+  std::vector<at::Tensor> parameters_with_unstepped() const;
+  // See PreparedOptimizer::set_unstepped_parameters.
+  std::vector<at::Tensor> unstepped;
   std::int64_t steps = 0;
   // The part that all handles of the optimizer share. Null if only schedulers remain.
   std::weak_ptr<OptimizerStep> step;
 
-  // With Precision::fp16: whether its gradients have been divided by the scale of the loss since
-  // its last step, whether all of them were finite then, and whether its latest step was skipped.
+  // With Precision::fp16: whether its gradients and those of `unstepped` have been divided by the
+  // scale of the loss since its last step, whether all of them were finite then, and whether its
+  // latest step was skipped.
   bool is_unscaled = false, step_was_skipped = false;
   at::Tensor finite;
   // Call it when these gradients have been cleared.

@@ -251,8 +251,7 @@ std::vector<at::Tensor> train(Accelerator& accelerator, Raw& raw) {
       optimizer.step();
     }
   }
-  for (const at::Tensor& each : net->parameters())
-    require_same_on_all_ranks(accelerator, each, "the processes have different models");
+  require_same_on_all_ranks(accelerator.group(), net->parameters(), "a parameter");
   return copies(net->parameters());
 }
 

@@ -37,13 +37,6 @@ inline at::Tensor mse(const at::Tensor& out, const at::Tensor& target) {
   return torch::nn::functional::mse_loss(out, target);
 }
 
-// Throws if the tensor differs between processes.
-inline void require_same_on_all_ranks(const Accelerator& accelerator, const at::Tensor& tensor,
-                                      const std::string& what) {
-  const at::Tensor all = accelerator.group().gather(tensor.detach().flatten().unsqueeze(0));
-  multiprocess_checks::require(at::equal(all, all[0].unsqueeze(0).expand_as(all)), what);
-}
-
 // The rows 0 to count - 1, as a map dataset and as a stream.
 struct NumberRows {
   std::int64_t count;

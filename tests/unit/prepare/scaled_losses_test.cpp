@@ -107,6 +107,31 @@ TEST_CASE("scaled losses: gradients are divided once, before they are clipped") 
   CHECK(at::equal(net->parameters()[0], expected));
 }
 
+TEST_CASE("scaled losses: unstepped parameters are divided, checked and cleared with the others") {
+  Accelerator accelerator(fp16());
+  Sequential net = small_model();
+  const std::vector<at::Tensor> stepped = {net->parameters()[0]};
+  torch::optim::SGD sgd(stepped, rate(1.0));
+  auto [model, optimizer] = accelerator.prepare(net, sgd);
+  optimizer.set_unstepped_parameters(net->parameters());
+  const at::Tensor x = torch::ones({2, 6});
+  loss_of(net->forward(x)).backward();
+  const double plain = gradient_norm(net->parameters());
+  net->zero_grad();
+  accelerator.backward(loss_of(model(x)));
+  CHECK(double(accelerator.clip_grad_norm_(net->parameters(), 1e9)) ==
+        doctest::Approx(plain).epsilon(0.01));
+  optimizer.step();
+  CHECK_FALSE(optimizer.step_was_skipped());
+  optimizer.zero_grad();
+  for (const at::Tensor& each : net->parameters()) CHECK_FALSE(each.grad().defined());
+  // A gradient that overflows makes the norm infinite, so the step is skipped.
+  accelerator.backward(loss_of(model(x)));
+  net->parameters()[1].mutable_grad().fill_(kInfinity);
+  optimizer.step();
+  CHECK(optimizer.step_was_skipped());
+}
+
 TEST_CASE("scaled losses: gradients that are added after others were divided are divided too") {
   const at::Tensor x = torch::ones({2, 6});
   // Returns the weights after a step of SGD without an Accelerator.

@@ -69,13 +69,6 @@ std::vector<at::Tensor> single_process_weights(int steps, std::int64_t words = k
   return copies(model->parameters());
 }
 
-void require_same_on_all_ranks(const Group& group, const std::vector<at::Tensor>& tensors) {
-  for (const at::Tensor& tensor : tensors) {
-    const at::Tensor all = group.gather(tensor.detach().flatten().unsqueeze(0));
-    require(at::equal(all, all[0].unsqueeze(0).expand_as(all)), "the same bits in all processes");
-  }
-}
-
 const at::Tensor& word_gradient(const BertForSequenceClassification& model) {
   for (const auto& item : model.named_parameters()) {
     if (item.key() == "bert.embeddings.word_embeddings.weight") return item.value().grad();
@@ -106,7 +99,7 @@ TEST_CASE("sparse gradients: two, three and four processes train a BERT as one p
             optimizer.step();
           }
           require_close(net->parameters(), expected, str(count, " processes"), 2e-5);
-          require_same_on_all_ranks(group, net->parameters());
+          require_same_on_all_ranks(group, net->parameters(), "a parameter");
         },
         count);
   }
@@ -130,7 +123,8 @@ TEST_CASE("sparse gradients: windows, empty micro-batches and no_sync equal the 
           pass(accelerator, model);
           require(word_gradient(*net).is_sparse(), what + ": rows");
           require_close({word_gradient(*net).to_dense()}, {expected}, what);
-          require_same_on_all_ranks(accelerator.group(), {word_gradient(*net).to_dense()});
+          require_same_on_all_ranks(accelerator.group(), {word_gradient(*net).to_dense()},
+                                    "the gradient");
         });
       };
   check(
@@ -200,7 +194,7 @@ TEST_CASE("sparse gradients: a table's gradient becomes dense if many rows were 
         plain.step();
       }
       require_close(net->parameters(), reference->parameters(), str(rows, " rows"));
-      require_same_on_all_ranks(group, net->parameters());
+      require_same_on_all_ranks(group, net->parameters(), "a parameter");
     }
   });
 }
@@ -243,7 +237,7 @@ TEST_CASE("sparse gradients: sparse rows work with every option of the gradient 
         optimizer.step();
       }
       require_close(net->parameters(), expected, str("with ", name_of(ddp.comm_hook)), tolerance);
-      require_same_on_all_ranks(accelerator.group(), net->parameters());
+      require_same_on_all_ranks(accelerator.group(), net->parameters(), "a parameter");
     });
   };
   train({.find_unused_parameters = true}, 2e-5);
@@ -286,7 +280,7 @@ TEST_CASE("sparse gradients: a table without a gradient is named, or allowed") {
     const at::Tensor gradient = net->unused->weight.grad().to_dense();
     require(std::abs(gradient.sum().item<double>() - 0.5) < 1e-6,
             "the gradient of one process, on both");
-    require_same_on_all_ranks(accelerator.group(), {gradient});
+    require_same_on_all_ranks(accelerator.group(), {gradient}, "the gradient");
   });
 }
 

@@ -43,17 +43,17 @@ struct InitProcessGroupKwargs {
   bool shared_memory = true;
   // Encrypts data between ranks of different machines. If unset, HASTEN_ENCRYPT decides; without
   // that variable, data is encrypted if the job has a token (hasten/process/group.h).
-  std::optional<bool> encrypt;
+  std::optional<bool> encrypt = {};
 };
 
 struct AcceleratorOptions {
   // If unset: the value of ACCELERATE_MIXED_PRECISION, which hasten launch sets, or none without
   // that variable.
-  std::optional<Precision> mixed_precision;
+  std::optional<Precision> mixed_precision = {};
   // How losses are scaled with fp16 (hasten/optim/grad_scaler.h). backward() multiplies the loss by
   // the scale, clip_grad_norm_() and step() divide the gradients by it, step() skips a step with
   // gradients that are infinite or NaN, and the scale is a part of save_state().
-  GradScalerKwargs grad_scaler;
+  GradScalerKwargs grad_scaler = {};
   // The largest number of micro-batches in an accumulation window.
   std::int64_t gradient_accumulation_steps = 1;
   // Uses the CPU even if there is a GPU or a TPU. Also set by ACCELERATE_USE_CPU=true.
@@ -67,20 +67,20 @@ struct AcceleratorOptions {
   bool downcast_bf16 = false;
   // prepare() moves models to the device, and prepared loaders move their batches there.
   bool device_placement = true;
-  DistributedDataParallelKwargs ddp;          // see hasten/prepare/detail/data_parallel.h
-  DataLoaderConfiguration dataloader_config;  // see hasten/data/detail/loader_sharding.h
-  InitProcessGroupKwargs process_group;
+  DistributedDataParallelKwargs ddp = {};          // see hasten/prepare/detail/data_parallel.h
+  DataLoaderConfiguration dataloader_config = {};  // see hasten/data/detail/loader_sharding.h
+  InitProcessGroupKwargs process_group = {};
   // Checks before each collective that all processes make the same call. Also set by
   // ACCELERATE_DEBUG_MODE=true.
   bool debug = false;
   // The trackers that init_trackers starts: names (tracker_names(), or "all") and trackers of your
   // own (hasten/track/tracker.h): `.log_with = {"tensorboard", own_tracker}`.
-  std::vector<TrackerChoice> log_with;
+  std::vector<TrackerChoice> log_with = {};
   // The folder of the trackers that write files. Each project has a folder of its name there.
-  std::filesystem::path logging_dir;
+  std::filesystem::path logging_dir = {};
   // The folder and the number of the checkpoints of save_state(); see
   // hasten/prepare/detail/save_state.h.
-  ProjectConfiguration project_config;
+  ProjectConfiguration project_config = {};
   // The number of virtual ranks, a power of two; 0 means none. With virtual ranks, a run has the
   // same bits on any number of processes that divides their number, and the number of processes may
   // change at every checkpoint. Each process runs its virtual ranks one after the other in every

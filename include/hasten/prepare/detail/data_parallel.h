@@ -82,7 +82,7 @@ struct DistributedDataParallelKwargs {
   CommunicationHook comm_hook = CommunicationHook::no;
   CommunicationWrapper comm_wrapper = CommunicationWrapper::no;
   // Used by power_sgd and batched_power_sgd.
-  PowerSGDState comm_state_option;
+  PowerSGDState comm_state_option = {};
 };
 
 }  // namespace hasten

@@ -47,7 +47,7 @@ class AcceleratorState;
 
 struct JoinOptions {
   // Replaces DataLoaderConfiguration::even_batches for loaders whose pass begins in the scope.
-  std::optional<bool> even_batches;
+  std::optional<bool> even_batches = {};
 };
 
 // The scope: Accelerator::join_uneven_inputs returns it.

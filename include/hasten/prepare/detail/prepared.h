@@ -130,6 +130,13 @@ class HASTEN_API PreparedOptimizer {
   // Clears the gradients, unless that would lose gradients of an open window, so it may be called
   // anywhere in the loop.
   void zero_grad(bool set_to_none = true);
+  // Sets parameters that get gradients although no optimizer steps them, such as the rest of a
+  // module that is trained in part. zero_grad() then clears their gradients too. With
+  // Precision::fp16 they are divided by the scale of the loss together with the optimizer's, so
+  // that a norm over all of them is the same in each precision, and step() is also skipped if one
+  // of them is infinite or NaN. Parameters of the optimizer are ignored, so all parameters of a
+  // module may be passed.
+  void set_unstepped_parameters(const std::vector<at::Tensor>& all);
 
   // The number of steps made so far, without skipped steps.
   std::int64_t steps() const;

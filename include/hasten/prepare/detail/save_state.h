@@ -39,7 +39,7 @@ namespace hasten {
 // Names and meaning match Accelerate, except that `iteration` follows from the checkpoints.
 struct ProjectConfiguration {
   // The folder of the project. Its checkpoints are in the subfolder `checkpoints`.
-  std::filesystem::path project_dir;
+  std::filesystem::path project_dir = {};
   // save_state() and load_state() choose the folder themselves: `checkpoint_0`, `checkpoint_1` and
   // so on.
   bool automatic_checkpoint_naming = false;
