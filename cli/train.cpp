@@ -19,7 +19,6 @@
 #include "hasten/checkpoint/checkpoint_folders.h"
 #include "hasten/checkpoint/detail/training_state.h"
 #include "hasten/device/memory.h"
-#include "hasten/formats/safetensors.h"
 #include "hasten/launch/worker.h"
 #include "hasten/models/lora.h"
 #include "hasten/ops/ops.h"
@@ -31,6 +30,7 @@
 #include "hasten/trainer/task_data.h"
 #include "hasten/trainer/trainer.h"
 #include "torch_commands.h"
+#include "train_results.h"
 #include "trainer/output_folder.h"
 #include "trainer/own_progress.h"
 #include "trainer/run_plan.h"
@@ -41,8 +41,6 @@ namespace {
 constexpr int kSignalExitBase = 128;  // added to the signal's number, as shells do
 
 void print_line(const std::string& line) { std::fprintf(stderr, "%s\n", line.c_str()); }
-
-void print_warning(const std::string& text) { log_line("hasten: warning: " + text); }
 
 void print_loaded_model(const LoadedModel& loaded, const TrainOptions& options) {
   const std::int64_t parameters = parameter_count(*loaded.model);
@@ -74,19 +72,6 @@ void print_training_header(const TrainingArguments& args, std::int64_t rows,
                  "\n  Total train batch size (with processes and accumulation) = ",
                  rows_of_step(args, data_ranks(args, processes)), "\n  Matrix products by ",
                  ops::matrix_product_engine()));
-}
-
-void print_evaluation(const Metrics& metrics) {
-  std::vector<std::vector<std::string>> rows;
-  for (const auto& [name, value] : metrics) rows.push_back({name, fixed(value, 4)});
-  std::cout << '\n' << table({"evaluation", "value"}, rows);
-}
-
-void evaluate(Trainer& trainer) {
-  const Metrics metrics = trainer.evaluate();
-  trainer.save_metrics("eval", metrics);
-  trainer.save_state();
-  if (trainer.is_world_process_zero()) print_evaluation(metrics);
 }
 
 void print_training_summary(const TrainOutput& result, const std::string& folder) {
@@ -146,79 +131,50 @@ void warn_of_divergence(const Trainer& trainer, const TrainOutput& result) {
                     ": train again with a smaller learning_rate, warm-up, or max_grad_norm"));
 }
 
-// True if the run has made its last step but was stopped before it saved its model.
-bool model_is_unsaved(const Trainer& trainer) {
-  const bool saved = trainer.has_saved_model();
-  return !saved && trainer.state().global_step == trainer.state().max_steps;
-}
-
-void predict(Trainer& trainer, const TrainerDataset& data) {
-  const PredictionOutput out = trainer.predict(data);
-  trainer.save_metrics("test", out.metrics);
-  if (!trainer.is_world_process_zero() || !out.predictions.defined()) return;
-  TensorDict tensors = {{"predictions", out.predictions}};
-  if (out.label_ids.defined()) tensors["label_ids"] = out.label_ids;
-  const std::filesystem::path file =
-      std::filesystem::path(trainer.args().output_dir) / "predictions.safetensors";
-  save_safetensors(file, tensors);
-  std::cout << "\nPredictions in " << file.string() << '\n';
-}
-
-// True in the processes that write the results.
-bool writes_results(const Trainer& trainer) {
-  return trainer.args().save_on_each_node ? trainer.is_local_process_zero()
-                                          : trainer.is_world_process_zero();
-}
-
-// Saves the model, the metrics and the state in output_dir.
-void save(Trainer& trainer, const TrainOutput& result, bool replaces_results) {
-  if (trainer.is_world_process_zero()) std::cout << '\n';
-  // Until now, the folder has the earlier model with its own results, in case the run fails.
-  if (replaces_results) remove_old_results(trainer.args().output_dir, print_warning);
-  trainer.log_metrics("train", result.metrics, std::cout);
-  trainer.save_metrics("train", result.metrics);
-  trainer.save_state();
-  trainer.save_model();  // last, so that a saved model implies that the rest is saved
-}
-
-bool nothing_was_trained(const Trainer& trainer, const TrainOutput& result) {
-  return result.steps == 0 && result.global_step > 0 && !model_is_unsaved(trainer);
-}
-
 struct TrainingResult {
   TrainOutput result;
-  bool saved = false;
+  EndWork work;
   int exit_code() const {
     return result.stop_signal == 0 ? 0 : kSignalExitBase + result.stop_signal;
   }
 };
 
 // Trains until the end or a signal. A signal ends the run after the current step, and the model is
-// saved.
-TrainingResult train_until_signal(Trainer& trainer) {
+// saved, but neither evaluated nor used for predictions.
+TrainingResult train_until_signal(Trainer& trainer, const EndWork& requested) {
   const auto stop = std::make_shared<StopOnSignal>();
   trainer.add_callback(stop);
-  // Asked before the run begins, because it saves checkpoints.
-  const bool replaces_results = writes_results(trainer) && !continues_a_run(trainer.args());
-  TrainingResult out{.result = trainer.train()};
-  out.saved = !nothing_was_trained(trainer, out.result);
-  if (out.saved) save(trainer, out.result, replaces_results);
+  TrainingResult out{.result = trainer.train(), .work = {}};
+  out.work = work_at_end(trainer, out.result, out.exit_code() == 0 ? requested : EndWork{});
+  if (out.work.saves) save_trained(trainer, out.result);
   stop->restore_handlers();
   // A signal arrived after the last step. Everything is saved, so it may end the process.
   if (out.result.stop_signal == 0 && stop->received() != 0) std::raise(stop->received());
   return out;
 }
 
-TrainingResult train_and_evaluate(Trainer& trainer, bool evaluates) {
-  TrainingResult trained = train_until_signal(trainer);
-  if (trained.saved && evaluates && trained.exit_code() == 0) evaluate(trainer);
-  if (!trainer.is_world_process_zero()) return trained;
-  if (trained.saved) {
-    print_training_summary(trained.result, trainer.args().output_dir);
+// Reports a run that made no step and does not save its model again.
+void print_nothing_trained(const std::string& folder, const EndWork& work) {
+  if (!work.evaluates && !work.predicts)
+    return print_line("Nothing was trained: the model and the results in " + folder +
+                      " are unchanged.");
+  const std::string missing =
+      str(work.evaluates ? "its evaluation" : "", work.evaluates && work.predicts ? " and " : "",
+          work.predicts ? "its predictions" : "");
+  print_line(str("Nothing was trained: the model in ", folder,
+                 " is unchanged. The run still makes ", missing, '.'));
+}
+
+TrainingResult train_and_evaluate(Trainer& trainer, const EndWork& requested) {
+  TrainingResult trained = train_until_signal(trainer, requested);
+  const std::string& folder = trainer.args().output_dir;
+  const bool is_main = trainer.is_world_process_zero();
+  if (is_main && !trained.work.saves) print_nothing_trained(folder, trained.work);
+  if (trained.work.evaluates) evaluate(trainer);
+  if (!is_main) return trained;
+  if (trained.work.saves) {
+    print_training_summary(trained.result, folder);
     warn_of_divergence(trainer, trained.result);
-  } else {
-    print_line("Nothing was trained: the model and the results in " + trainer.args().output_dir +
-               " are unchanged.");
   }
   print_stop(trainer, trained.result);
   return trained;
@@ -247,9 +203,11 @@ int run_trainer(Trainer& trainer, const TrainConfiguration& run, std::int64_t ro
   if (run.arguments.do_train) {
     if (trainer.is_world_process_zero() && !quiet)
       print_training_header(trainer.args(), rows, trainer.accelerator().process().num_processes);
-    const TrainingResult trained = train_and_evaluate(trainer, eval && run.arguments.do_eval);
+    const TrainingResult trained = train_and_evaluate(
+        trainer,
+        {.evaluates = eval && run.arguments.do_eval, .predicts = run.arguments.do_predict});
     if (trained.exit_code() != 0) return trained.exit_code();
-    if (trained.saved && run.arguments.do_predict) predict(trainer, eval);
+    if (trained.work.predicts) predict(trainer, eval);
     check_best_model(trainer);
     return 0;
   }

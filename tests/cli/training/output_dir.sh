@@ -19,7 +19,7 @@ results
 echo "## a new model has no results of another one"
 train --model "$model" --overwrite_output_dir
 results
-echo "## a resumed run keeps them"
+echo "## neither has the new model of a resumed run"
 train --model "$model" --save_strategy steps --save_steps 1 --overwrite_output_dir --eval_data rows.safetensors --do_train --do_eval
 train --model "$model" --max_steps 3 --resume_from_checkpoint true
 results

@@ -57,6 +57,7 @@ refused 'per_device_train_batch_size: {uniform: [4, 8]}\n'
 refused 'max_steps: {int: [1, 4]}\n'
 refused 'output_dir: {choice: [a, b]}\n'
 refused 'learning_rate: {choice: [1e-5]}\n' --n_jobs 0
+RANK=1 WORLD_SIZE=2 LOCAL_RANK=1 LOCAL_WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=29500 hasten search space.yaml --output_dir refused -- $runs
 ls refused 2>&1
 hasten search
 hasten search space.yaml
