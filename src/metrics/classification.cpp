@@ -120,7 +120,11 @@ void TopKAccuracy::add(const at::Tensor& logits, const at::Tensor& labels) {
 
 Metrics TopKAccuracy::compute() const {
   if (total_ == 0) return {};
-  return {{str("top_", k_, "_accuracy"), correct_ / total_}};
+  return {{score_names().front(), correct_ / total_}};
+}
+
+std::vector<std::string> TopKAccuracy::score_names() const {
+  return {str("top_", k_, "_accuracy")};
 }
 
 ConfusionMatrix::ConfusionMatrix(std::int64_t num_labels) : num_labels_(num_labels) {

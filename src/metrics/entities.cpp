@@ -143,6 +143,15 @@ std::vector<double*> EntityScores::counts() {
   return all;
 }
 
+std::vector<std::string> EntityScores::score_names() const {
+  std::vector<std::string> names = {"precision", "recall", "f1"};
+  for (const std::string& type : types_) {
+    for (const char* const score : {"_precision", "_recall", "_f1", "_number"})
+      names.push_back(type + score);
+  }
+  return names;
+}
+
 Metrics EntityScores::compute() const {
   Metrics scores;
   const auto add_scores = [&](const std::string& prefix, const TypeCounts& counts) {

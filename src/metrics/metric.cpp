@@ -99,6 +99,15 @@ class CombinedMetric : public EvalMetric {
     }
     return all;
   }
+  std::vector<std::string> score_names() const override {
+    std::vector<std::string> all;
+    for (const auto& metric : metrics_) {
+      const std::vector<std::string> names = metric->score_names();
+      if (names.empty()) return {};
+      all.insert(all.end(), names.begin(), names.end());
+    }
+    return all;
+  }
   std::vector<EvalMetric*> members() override {
     std::vector<EvalMetric*> all;
     for (const auto& metric : metrics_) all.push_back(metric.get());

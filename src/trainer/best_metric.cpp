@@ -10,13 +10,18 @@
 
 namespace hasten {
 
+void throw_unknown_metric(const std::string& what, const std::string& name,
+                          const std::vector<std::string>& known) {
+  throw ConfigError("trainer.unknown-metric",
+                    {.what = what, .got = name, .expected = "one of " + join(known, ", ")});
+}
+
 double find_metric(const Metrics& metrics, const std::string& name, const std::string& what) {
   const auto found = metrics.find(name);
   if (found != metrics.end()) return found->second;
   std::vector<std::string> names;
   for (const auto& [key, value] : metrics) names.push_back(key);
-  throw ConfigError("trainer.unknown-metric",
-                    {.what = what, .got = name, .expected = "one of " + join(names, ", ")});
+  throw_unknown_metric(what, name, names);
 }
 
 double metric_for_best(const TrainingArguments& args, const Metrics& metrics) {

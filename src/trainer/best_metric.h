@@ -7,13 +7,20 @@
 // pure functions.
 #pragma once
 
+#include <string>
+#include <vector>
+
 #include "hasten/options/training_arguments.h"
 #include "hasten/trainer/detail/trainer_state.h"
 
 namespace hasten {
 
-// Returns a metric of an evaluation. `what` is the part of the error that says who names the
-// metric.
+// Throws ConfigError "trainer.unknown-metric". `what` is the part of the error that says who names
+// the metric.
+[[noreturn]] void throw_unknown_metric(const std::string& what, const std::string& name,
+                                       const std::vector<std::string>& known);
+
+// Returns a metric of an evaluation. `what` is as above.
 double find_metric(const Metrics& metrics, const std::string& name, const std::string& what);
 
 // Returns the value of metric_for_best_model.

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/process_state.h"
+#include "base/seconds.h"
 #include "device/device.h"
 #include "device/loadable_module.h"
 #include "hasten/accelerator.h"
@@ -28,10 +29,6 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr double kRankReportInterval = 1;  // seconds between the reports of the ranks to rank 0
-
-double seconds_between(Clock::time_point from, Clock::time_point to) {
-  return std::chrono::duration<double>(to - from).count();
-}
 
 // Returns the processor time of this process in seconds.
 double processor_seconds() {
@@ -230,7 +227,7 @@ class DashboardCallback::Impl {
     f.max_steps = event.state.max_steps;
     f.epoch = event.state.epoch;
     f.steps_made = f.step - first_step_;
-    f.seconds = seconds_between(started_, Clock::now());
+    f.seconds = seconds_since(started_);
   }
 
   // A run that a key stops can be continued like one that a signal stops.
@@ -245,7 +242,7 @@ class DashboardCallback::Impl {
   // rank's time since the last report determines the number of steps until the next one.
   void report(const TrainerEvent& event) {
     const Clock::time_point now = Clock::now();
-    const double seconds = std::max(seconds_between(reported_, now), 1e-6),
+    const double seconds = std::max(seconds_of(now - reported_), 1e-6),
                  processor = processor_seconds();
     const std::int64_t device_memory = device_memory_of(event);
     const at::Tensor own = at::tensor(

@@ -2,6 +2,7 @@
 #include <chrono>
 #include <cmath>
 
+#include "base/seconds.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
 #include "hasten/process/once.h"
@@ -23,16 +24,6 @@ void add_scores(Metrics& metrics, const Metrics& scores, const std::string& pref
   for (const auto& [name, value] : scores)
     metrics[starts_with(name, prefix + "_") ? name : prefix + "_" + name] = value;
 }
-
-class EvaluationClock {
- public:
-  double seconds() const {
-    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
-  }
-
- private:
-  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
-};
 
 }  // namespace
 
@@ -73,7 +64,7 @@ std::optional<Metrics> Trainer::Impl::evaluate(const TrainerDataset& dataset,
                       .got = "no evaluation data",
                       .hint = "pass eval_dataset to the Trainer, or a dataset to evaluate()"});
   MemoryTracker::StageScope stage(memory, MemoryTracker::Stage::eval);
-  const EvaluationClock clock;
+  const auto start = std::chrono::steady_clock::now();
   Evaluation pass(*this, dataset, ignored, signal);
   const auto totals = pass.run(pass.metric_handlers());
   if (!totals) return std::nullopt;
@@ -81,7 +72,7 @@ std::optional<Metrics> Trainer::Impl::evaluate(const TrainerDataset& dataset,
   if (totals->loss) metrics[prefix + "_loss"] = *totals->loss;
   if (parts.compute_metrics && !args.prediction_loss_only && totals->labelled_rows > 0)
     add_scores(metrics, computed_metrics(), prefix);
-  metrics.merge(speed_metrics(prefix, clock.seconds(), totals->rows, totals->batches));
+  metrics.merge(speed_metrics(prefix, seconds_since(start), totals->rows, totals->batches));
   broadcast_metrics(group(), metrics);
   once(group(), true, [&] {
     trainer.log(metrics);
@@ -98,7 +89,7 @@ PredictionOutput Trainer::Impl::predict(const TrainerDataset& dataset, const std
     throw UsageError("trainer.no-eval-data",
                      {.what = "predict()", .got = "no data", .hint = "pass a dataset"});
   MemoryTracker::StageScope stage(memory, MemoryTracker::Stage::test);
-  const EvaluationClock clock;
+  const auto start = std::chrono::steady_clock::now();
   PredictedRows rows(args.eval_accumulation_steps);
   Evaluation::Handlers handlers;
   if (!args.prediction_loss_only) {
@@ -119,7 +110,7 @@ PredictionOutput Trainer::Impl::predict(const TrainerDataset& dataset, const std
   out.label_ids = all.labels.empty() ? all.label_ids : all.labels.at(args.label_names.front());
   out.other_predictions = std::move(all.other_predictions);
   out.labels = std::move(all.labels);
-  out.metrics.merge(speed_metrics(prefix, clock.seconds(), totals.rows, totals.batches));
+  out.metrics.merge(speed_metrics(prefix, seconds_since(start), totals.rows, totals.batches));
   broadcast_metrics(group(), out.metrics);
   once(group(), true, [&] { notify_callbacks(&TrainerCallback::on_predict, out.metrics); });
   stage.stop(out.metrics);

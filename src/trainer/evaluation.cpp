@@ -1,6 +1,5 @@
 #include "trainer/evaluation.h"
 
-#include <algorithm>
 #include <exception>
 #include <string>
 #include <utility>
@@ -47,16 +46,19 @@ bool is_packed(const AnyBatch& batch) {
 
 // Throws if an output of packed rows has entries for tokens, which would be taken for rows.
 void check_entries_of_rows(EvalPrediction& outputs, const RealRows& real) {
-  const std::int64_t rows = std::max<std::int64_t>(real.count, 1);
   for_each_output(outputs, [&](const at::Tensor& output) {
-    if (output.dim() == 0 || output.size(0) == rows) return;
+    if (output.dim() == 0 || output.size(0) == real.rows) return;
     throw ConfigError(
         "trainer.padding-free",
         {.what = "an output of a batch without padding",
-         .got = str("the shape ", shape_text(output.sizes()), " for ", rows, " rows"),
+         .got = str("the shape ", shape_text(output.sizes()), " for ", real.rows, " rows"),
          .expected = "an entry for each row, as has_outputs_of_tokens() of the model says",
          .hint = "let has_outputs_of_tokens() return true, or leave out padding_free"});
   });
+}
+
+bool is_float_of_16_bits(const at::Tensor& output) {
+  return output.scalar_type() == at::kBFloat16 || output.scalar_type() == at::kHalf;
 }
 
 // Puts a module into evaluation mode, and back.
@@ -210,9 +212,13 @@ EvalPrediction Trainer::Impl::Evaluation::real_outputs(const ModelOutput& out, R
   // On a device with static shapes, the batch on the device is padded with rows.
   trainer_.add_labels(trainer_.traits().needs_static_shapes ? real.batch : given, found);
   if (is_packed(given) && !is_packed(real.batch)) check_entries_of_rows(found, real);
+  // Accelerate converts the outputs of a model that it has prepared for mixed precision. Outputs
+  // that have 16 bits for another reason, such as bf16_full_eval or the weights, keep their type.
+  const bool converts = trainer_.accelerator.mixed_precision() != Precision::no;
   for_each_output(found, [&](at::Tensor& output) {
     output = output.dim() == 0 ? output.expand({real.count})  // a number for the whole batch
                                : narrow_rows(trainer_.output_of(output, real.batch), real.count);
+    if (converts && is_float_of_16_bits(output)) output = output.to(at::kFloat);
   });
   for_each_label(found, [&](at::Tensor& column) { column = narrow_rows(column, real.count); });
   labelled_rows_ += static_cast<double>(rows_with_labels(found));

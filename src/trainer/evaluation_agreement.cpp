@@ -2,6 +2,7 @@
 
 #include <torch/torch.h>
 
+#include "base/seconds.h"
 #include "hasten/process/once.h"
 #include "trainer/agreement.h"
 
@@ -39,7 +40,7 @@ void EvaluationAgreement::rethrow_in_all() {
 }
 
 bool EvaluationAgreement::exchange(int signal) {
-  const double seconds = std::chrono::duration<double>(Clock::now() - exchanged_).count();
+  const double seconds = seconds_since(exchanged_);
   const at::Tensor greatest = group_.reduce(
       at::tensor({static_cast<double>(signal), seconds, failure_ ? 1.0 : 0.0}, at::kDouble),
       Reduction::max);

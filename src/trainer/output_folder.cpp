@@ -30,6 +30,27 @@ bool would_replace(const std::filesystem::path& output_dir, const std::filesyste
   return false;
 }
 
+// True if the path is one of the run's checkpoints, or lies in one of them.
+bool is_in_checkpoint(const std::filesystem::path& output_dir, const std::filesystem::path& input) {
+  std::error_code unknown;
+  const auto inside =
+      std::filesystem::weakly_canonical(input, unknown)
+          .lexically_relative(std::filesystem::weakly_canonical(output_dir, unknown));
+  if (unknown || inside.empty()) return false;
+  const std::filesystem::path& folder = *inside.begin();
+  return step_of_checkpoint(folder) >= 0 ||
+         step_of_checkpoint(folder, str("abandoned-", kCheckpointPrefix)) >= 0;
+}
+
+[[noreturn]] void throw_input_lost(const TrainingArguments& args, const std::string& input,
+                                   const char* why) {
+  throw ConfigError("trainer.output-in-use",
+                    {.what = "output_dir " + args.output_dir,
+                     .got = "the place of " + input + ", from which the run starts",
+                     .expected = str("another folder, because ", why),
+                     .hint = "choose another output_dir"});
+}
+
 }  // namespace
 
 bool continues_a_run(const TrainingArguments& args) {
@@ -38,12 +59,11 @@ bool continues_a_run(const TrainingArguments& args) {
 
 void check_inputs_kept(const TrainingArguments& args, const std::vector<std::string>& inputs) {
   for (const std::string& input : inputs) {
-    if (!would_replace(args.output_dir, input)) continue;
-    throw ConfigError("trainer.output-in-use",
-                      {.what = "output_dir " + args.output_dir,
-                       .got = "the place of " + input + ", from which the run starts",
-                       .expected = "another folder, because the trained model would replace it",
-                       .hint = "choose another output_dir"});
+    if (would_replace(args.output_dir, input))
+      throw_input_lost(args, input, "the trained model would replace it");
+    const bool deletes = args.overwrite_output_dir && !continues_a_run(args);
+    if (deletes && is_in_checkpoint(args.output_dir, input))
+      throw_input_lost(args, input, "overwrite_output_dir deletes the checkpoints");
   }
 }
 

@@ -32,8 +32,9 @@ HASTEN_INTERNAL_API std::shared_ptr<FolderLock> lock_output_dir(
 // overwrites. If this run is a new one, the name of an earlier job is deleted in any case
 // (trainer/restarted_job.h).
 HASTEN_INTERNAL_API void check_output_unused(const TrainingArguments& args);
-// Throws "trainer.output-in-use" if the final model would replace one of these files and folders,
-// from which the run starts. An empty path is no file.
+// Throws "trainer.output-in-use" if the run would delete one of these files and folders, from which
+// it starts: its final model would replace them, or they are in a checkpoint that it overwrites. An
+// empty path is no file.
 HASTEN_INTERNAL_API void check_inputs_kept(const TrainingArguments& args,
                                            const std::vector<std::string>& inputs);
 // Throws "trainer.output-in-use" if the folder has weights that the run would replace, although it
@@ -43,8 +44,9 @@ HASTEN_INTERNAL_API void check_no_saved_model(const TrainingArguments& args);
 // True if the run continues from a checkpoint, because of its arguments or because its job was
 // restarted.
 HASTEN_INTERNAL_API bool continues_a_run(const TrainingArguments& args);
-// Deletes the results and predictions of an earlier run: they are not those of the model that is
-// saved next. Reports a file that cannot be deleted, because the model must be saved in any case.
+// Deletes the results and predictions of an earlier model: they are not those of the model that is
+// saved next. A result that is missing beside that model is then work that is left. Reports a file
+// that cannot be deleted, because the model must be saved in any case.
 HASTEN_INTERNAL_API void remove_old_results(const std::string& output_dir,
                                             const std::function<void(const std::string&)>& report);
 

@@ -98,7 +98,8 @@ bool should_resume_automatically(const TrainingArguments& args) {
 }
 
 bool belongs_to_this_job(const fs::path& output_dir) {
-  return is_of_this_job(read_marker(output_dir));
+  const JobMarker marker = read_marker(output_dir);
+  return !marker.job.empty() && is_of_this_job(marker);
 }
 
 void unmark_job(const fs::path& output_dir) {
@@ -108,9 +109,32 @@ void unmark_job(const fs::path& output_dir) {
   if (is_first && !is_told_to_resume()) fs::remove(output_dir / kTrackersFile, error);
 }
 
-bool is_from_restarted_job(const fs::path& checkpoint) {
-  const Worker worker = this_worker();
-  return is_from_earlier_attempt(worker, read_marker(checkpoint)) && has_training_state(checkpoint);
+bool replaces_named_checkpoint(const fs::path& checkpoint, const fs::path& named) {
+  std::error_code unknown;
+  const bool is_in_its_folder =
+      fs::equivalent(checkpoint.parent_path(), fs::absolute(named).parent_path(), unknown);
+  const bool may_replace = is_from_earlier_attempt(this_worker(), read_marker(checkpoint)) ||
+                           (is_told_to_resume() && !is_in_its_folder);
+  return may_replace && has_training_state(checkpoint);
+}
+
+void check_clear_resume_point(const TrainingArguments& args) {
+  const fs::path named = args.resume_from_checkpoint;
+  const std::vector<fs::path> all = checkpoints(args.output_dir);
+  if (!is_told_to_resume() || all.empty()) return;
+  std::error_code unknown;
+  const bool is_one_of_them = std::any_of(all.begin(), all.end(), [&](const fs::path& each) {
+    return fs::equivalent(each, named, unknown);
+  });
+  if (!is_one_of_them || fs::equivalent(all.back(), named, unknown)) return;
+  throw ConfigError(
+      "trainer.resume-point",
+      {.what = "resume_from_checkpoint " + named.string() + ", with hasten launch --resume",
+       .got =
+           "later checkpoints in " + args.output_dir + ", up to " + all.back().filename().string(),
+       .expected = "the newest checkpoint, from which --resume continues",
+       .hint = "continue from it with --resume_from_checkpoint true, or go back to " +
+               named.filename().string() + " without --resume"});
 }
 
 void mark_job(const fs::path& folder) {

@@ -16,9 +16,11 @@
 // so that no run silently starts again from the beginning, unless they were there before the run
 // began. A run that saves only its weights and may overwrite them starts over. A job that was
 // started with a checkpoint continues from the newest one that it has saved itself, and from the
-// given one until there is one. If there is no checkpoint, the run begins again, and its trackers
-// take back what the earlier attempt has logged. Throws ConfigError "launch.environment",
-// IoError "io.*". Thread rule: pure functions, apart from the file.
+// given one until there is one. `hasten launch --resume` does not know which checkpoints that job
+// has saved: it continues from the newest one in output_dir, and refuses a given checkpoint of the
+// same folder that is not the newest. If there is no checkpoint, the run begins again, and its
+// trackers take back what the earlier attempt has logged. Throws ConfigError "launch.environment"
+// and "trainer.resume-point", and IoError "io.*". Thread rule: pure functions, apart from the file.
 #pragma once
 
 #include <filesystem>
@@ -34,11 +36,17 @@ inline constexpr const char* kResumeVariable = "HASTEN_RESUME_RUNS";
 
 bool should_resume_automatically(const TrainingArguments& args);
 // True if an earlier attempt of this job has begun a run in the folder, or if the launcher has told
-// the job to continue whatever run is there.
+// the job to continue whatever run is there, and a job of a launcher has begun one.
 bool belongs_to_this_job(const std::filesystem::path& output_dir);
 void unmark_job(const std::filesystem::path& output_dir);
-// True if an earlier attempt of this job has saved the checkpoint, and a run can continue from it.
-bool is_from_restarted_job(const std::filesystem::path& checkpoint);
+// True if a run that is to begin with the checkpoint `named` continues from this one instead: an
+// earlier attempt of the job has saved it, or the launcher has told the job to continue the run in
+// its folder, and `named` is in another folder.
+bool replaces_named_checkpoint(const std::filesystem::path& checkpoint,
+                               const std::filesystem::path& named);
+// Throws ConfigError "trainer.resume-point" if the launcher has told the job to continue the run in
+// output_dir, and resume_from_checkpoint names a checkpoint there that is not the newest.
+void check_clear_resume_point(const TrainingArguments& args);
 // Writes the job's name to the folder, if a launcher gave it one.
 void mark_job(const std::filesystem::path& folder);
 // Keeps the positions that the trackers have when the run begins, if a launcher gave the job a

@@ -107,23 +107,26 @@ bool Trainer::Impl::Resume::is_true_for_a_writer(const Impl& trainer,
   return std::find(of_ranks.begin(), of_ranks.end(), "1") != of_ranks.end();
 }
 
-fs::path Trainer::Impl::Resume::newest_checkpoint_of_job(const Impl& trainer) {
+fs::path Trainer::Impl::Resume::newest_checkpoint_instead_of(const fs::path& named,
+                                                             const Impl& trainer) {
   const Group& group = trainer.group();
+  const auto replaces = [&](const fs::path& each) {
+    return replaces_named_checkpoint(each, named);
+  };
   const fs::path output_dir = trainer.args.output_dir;
   const auto report = [&](const std::string& damage) { trainer.logger.warning(damage); };
   if (!trainer.args.save_on_each_node) {
     return broadcast_from_main(group, [&] {
-      return recover_last_checkpoint(output_dir, report, kCheckpointPrefix, is_from_restarted_job)
-          .string();
+      return recover_last_checkpoint(output_dir, report, kCheckpointPrefix, replaces).string();
     });
   }
   const bool one_is_missing = is_true_for_a_writer(trainer, [&] {
     const std::vector<fs::path> found = checkpoints(output_dir);
-    return std::none_of(found.begin(), found.end(), is_from_restarted_job);
+    return std::none_of(found.begin(), found.end(), replaces);
   });
   if (one_is_missing) return {};
   return newest_common_checkpoint(group, trainer.writes(), output_dir, kCheckpointPrefix, report,
-                                  is_from_restarted_job);
+                                  replaces);
 }
 
 void Trainer::Impl::Resume::continue_if_restarted(Impl& trainer) {
@@ -134,8 +137,10 @@ void Trainer::Impl::Resume::continue_if_restarted(Impl& trainer) {
                                    [&](const std::string& text) { trainer.logger.warning(text); });
   if (args.resume_from_checkpoint == "true") return;
   if (!args.resume_from_checkpoint.empty()) {
-    const fs::path newest = newest_checkpoint_of_job(trainer);
+    const fs::path named = without_last_slash(args.resume_from_checkpoint);
+    const fs::path newest = newest_checkpoint_instead_of(named, trainer);
     if (!newest.empty()) args.resume_from_checkpoint = newest.string();
+    once(trainer.group(), trainer.writes(), [&] { check_clear_resume_point(args); });
     return;
   }
   const bool continues =
@@ -269,20 +274,22 @@ void Trainer::Impl::Resume::restore_callbacks(const TrainerState& before) const 
         ", which this run does not have: it starts with a new state if it is added later");
 }
 
-// The best checkpoint may have been moved together with the others. The folder that the state names
-// may belong to a user whose folders this one may not enter.
+// The checkpoints may have been moved or copied together. Another run may then have the folder that
+// the state names, so the one beside the resumed checkpoint comes first. The folder that the state
+// names may belong to a user whose folders this one may not enter.
 void Trainer::Impl::Resume::find_best_checkpoint(TrainerState& state,
                                                  const fs::path& resumed) const {
   const fs::path best = state.best_model_checkpoint;
-  std::error_code unknown;
   if (best.empty()) return;
-  restore_replaced_folder(best);
-  if (fs::is_directory(best, unknown)) return;
-  const fs::path sibling = resumed.parent_path() / best.filename();
-  const bool moved = fs::is_directory(sibling, unknown);
-  state.best_model_checkpoint = moved ? sibling.string() : "";
-  if (!moved)
-    trainer_.logger.warning("the best checkpoint so far cannot be found: " + best.string());
+  std::error_code unknown;
+  for (const fs::path& each : {resumed.parent_path() / best.filename(), best}) {
+    restore_replaced_folder(each);
+    if (!fs::is_directory(each, unknown)) continue;
+    state.best_model_checkpoint = each.string();
+    return;
+  }
+  state.best_model_checkpoint.clear();
+  trainer_.logger.warning("the best checkpoint so far cannot be found: " + best.string());
 }
 
 void Trainer::Impl::Resume::report_changes(const CheckpointToResume& checkpoint) {

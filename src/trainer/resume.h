@@ -46,9 +46,10 @@ class Trainer::Impl::Resume {
   static bool is_true_for_a_writer(const Impl& trainer, const std::function<bool()>& condition);
 
  private:
-  // Returns the newest whole checkpoint that earlier attempts of this job have saved, or an empty
-  // path if there is none. A collective.
-  static std::filesystem::path newest_checkpoint_of_job(const Impl& trainer);
+  // Returns the newest whole checkpoint from which the run continues although the arguments name
+  // another one, or an empty path if there is none. A collective.
+  static std::filesystem::path newest_checkpoint_instead_of(const std::filesystem::path& named,
+                                                            const Impl& trainer);
   std::filesystem::path folder() const;
   void restore_parts(const CheckpointToResume& checkpoint);
   void restore_options(const CheckpointToResume& checkpoint) const;

@@ -3,7 +3,6 @@
 #include <torch/torch.h>
 
 #include <algorithm>
-#include <utility>
 
 namespace hasten {
 
@@ -23,13 +22,18 @@ AnyBatch narrow_batch(const AnyBatch& batch, std::int64_t rows, std::int64_t kep
 
 RealRows real_rows(const AnyBatch& batch, const BatchInfo& info) {
   const std::int64_t rows = info.rows, real = info.real_rows;
-  AnyBatch kept = rows == real ? batch : narrow_batch(batch, rows, std::max<std::int64_t>(real, 1));
-  return {.batch = std::move(kept), .count = real, .first_rows = info.first_rows};
+  const bool is_part = real > 0 && real < rows;
+  return {.batch = is_part ? narrow_batch(batch, rows, real) : batch,
+          .count = real,
+          .rows = is_part ? real : rows,
+          .first_rows = info.first_rows};
 }
 
 RealRows first_rows(const RealRows& rows, std::int64_t count) {
-  if (count >= rows.count) return rows;
-  return {.batch = narrow_batch(rows.batch, rows.count, count), .count = count};
+  if (count >= rows.rows) return rows;
+  return {.batch = narrow_batch(rows.batch, rows.rows, count),
+          .count = std::min(rows.count, count),
+          .rows = count};
 }
 
 at::Tensor narrow_rows(const at::Tensor& rows, std::int64_t count) {

@@ -1,6 +1,6 @@
 // File: trainer/rows.h (internal)
-// Rows of batches that several processes share. The last step is padded with rows that do not
-// count.
+// Rows of batches that several processes share. The last step is filled up with repeated rows that
+// do not count.
 //
 //   RealRows real = real_rows(batch, info);
 //   logits = narrow_rows(logits, real.count);
@@ -18,16 +18,17 @@
 
 namespace hasten {
 
-// The rows of a batch that count or, if none of them counts, one row that does not, because a model
-// needs a row.
+// The rows of a batch that count. If none of them counts, the batch keeps all rows, because a model
+// needs rows: a BatchNorm refuses to train on a single one.
 struct RealRows {
   AnyBatch batch;
   std::int64_t count;                         // the number of rows that count
+  std::int64_t rows;                          // the number of rows of `batch`
   std::vector<std::int64_t> first_rows = {};  // BatchInfo::first_rows
 };
 RealRows real_rows(const AnyBatch& batch, const BatchInfo& info);
 
-// Returns the first `count` rows of a batch.
+// Returns the first `count` rows of a batch, whether or not they count.
 RealRows first_rows(const RealRows& rows, std::int64_t count);
 
 // Returns the first `count` rows of a tensor that has one row for each row of the batch.

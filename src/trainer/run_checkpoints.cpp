@@ -8,6 +8,7 @@
 #include "checkpoint/gradient_state.h"
 #include "checkpoint/job_lock.h"
 #include "checkpoint/machine_checkpoints.h"
+#include "checkpoint/optimizer_state.h"
 #include "hasten/base/error.h"
 #include "hasten/base/files.h"
 #include "hasten/base/text.h"
@@ -21,6 +22,7 @@
 #include "trainer/base_weights.h"
 #include "trainer/output_folder.h"
 #include "trainer/restarted_job.h"
+#include "trainer/saved_model.h"
 
 namespace hasten {
 
@@ -63,10 +65,21 @@ void Trainer::Impl::RunCheckpoints::check_output_unused(const Impl& trainer) {
 
 void Trainer::Impl::RunCheckpoints::prepare_output() const {
   const TrainingArguments& args = trainer_.args;
+  once(trainer_.group(), trainer_.writes(), [&] { check_can_be_saved(); });
   once(trainer_.group(), trainer_.writes(), [&] { check_writable_directory(args.output_dir); });
   if (args.save_on_each_node)
     require_separate_folders(trainer_.group(), trainer_.writes(), args.output_dir);
   once(trainer_.group(), trainer_.writes(), [&] { prepare_folder(); });
+}
+
+// Finds what the first save would refuse, because the steps before it would be lost.
+void Trainer::Impl::RunCheckpoints::check_can_be_saved() const {
+  const TrainingArguments& args = trainer_.args;
+  const bool saves = args.save_strategy != SaveStrategy::no || args.enable_jit_checkpoint;
+  const bool reads_optimizer = (saves && !args.save_only_model) || run_.hashes;
+  // Throws for an unknown optimizer.
+  if (reads_optimizer) static_cast<void>(name_of_optimizer(run_.optimizer.unwrap()));
+  if (saves) check_model_files(*trainer_.model, "a checkpoint in " + args.output_dir);
 }
 
 std::function<void(const std::string&)> Trainer::Impl::RunCheckpoints::lock_reporter(
@@ -190,6 +203,10 @@ void Trainer::Impl::RunCheckpoints::begin_state_of_save(std::int64_t micro_batch
 // Creates the folder of a checkpoint, in a process that writes one.
 NewCheckpoint Trainer::Impl::RunCheckpoints::begin_checkpoint(std::uintmax_t gradients) const {
   const TrainingArguments& args = trainer_.args;
+  // If output_dir was renamed since, another job may have locked a new folder of this name.
+  make_directories(args.output_dir);
+  trainer_.output_lock =
+      lock_for_job(args.output_dir, /*continues=*/false, lock_reporter(trainer_));
   check_free_space(args.output_dir, expected_bytes(gradients), "a checkpoint");
   NewCheckpoint made{.save = std::make_shared<CheckpointSave>(folder_of(newest_.step)),
                      .rotation = {.limit = args.save_total_limit,

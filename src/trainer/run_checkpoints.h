@@ -37,8 +37,10 @@ class Trainer::Impl::RunCheckpoints {
   static void lock_output(Impl& trainer);
   static void check_output_unused(const Impl& trainer);
   // Creates and locks output_dir, and checks that it can take the checkpoints of this run. With
-  // overwrite_output_dir, removes the checkpoints of another run. Throws what the functions above
-  // throw, and ConfigError "checkpoint.shared-folder". A collective.
+  // overwrite_output_dir, removes the checkpoints of another run. If the run saves checkpoints,
+  // first checks that the optimizer and the model can be saved. Throws what the functions above
+  // throw, ConfigError "checkpoint.shared-folder", and UsageError "checkpoint.unknown-optimizer"
+  // and "safetensors.*". A collective.
   void prepare_output() const;
   // Saves the state after the current step or, if `window` has micro-batches, inside the window of
   // the next step. An error of the file system is logged, and training continues. An asynchronous
@@ -72,6 +74,7 @@ class Trainer::Impl::RunCheckpoints {
  private:
   // Returns a function that logs what the lock on output_dir reports.
   static std::function<void(const std::string&)> lock_reporter(const Impl& trainer);
+  void check_can_be_saved() const;
   void prepare_folder() const;
   std::uintmax_t bytes() const;
   // Returns the number of bytes that the next checkpoint probably has, with this number of bytes of

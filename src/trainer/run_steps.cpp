@@ -27,7 +27,7 @@ void Trainer::Run::add_to_step(RealRows rows, bool is_last_of_data) {
 
 void Trainer::Run::run_pending_step(const Impl::StepGraphs::Step& step) {
   current_ = &step.batches.back();
-  memory_.set_rows(std::max<std::int64_t>(1, current_->count));
+  memory_.set_rows(current_->rows);
   trainer_.notify_callbacks(&TrainerCallback::on_step_begin);
   for (std::size_t i = 0; i < step.batches.size(); ++i) {
     if (i > 0) trainer_.notify_callbacks(&TrainerCallback::on_substep_end);
@@ -58,7 +58,7 @@ void Trainer::Run::run_micro_batch(RealRows real, std::int64_t virtual_rank, boo
   if (run_.hashes) run_.hashes->add_rows(real.batch, virtual_rank);
   AnyBatch batch = trainer_.to_device(trainer_.unpadded_batch(real.batch), batch_rows());
   current_ = &real;
-  memory_.set_rows(std::max<std::int64_t>(1, real.count));
+  memory_.set_rows(real.rows);
   if (evaluates_closure_) {
     run_closure_step(batch, real);
     return after_step();

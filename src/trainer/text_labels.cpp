@@ -160,10 +160,11 @@ void check_not_damaged_numbers(const LabelContext& context, const ClassNames& fo
   const auto fractions = std::count_if(found.begin(), found.end(), is_fraction);
   if (2 * fractions <= std::ssize(found)) return;
   const std::string& other = *std::find_if_not(found.begin(), found.end(), is_fraction);
-  context.fail(str(fractions, " numbers with a decimal point, and '", other, "'"),
-               "numbers in every row, or names",
-               str("correct the data; with --num_labels 1 the message names the line. --num_labels ",
-                   found.size(), " treats each number as a class"));
+  context.fail(
+      str(fractions, " numbers with a decimal point, and '", other, "'"),
+      "numbers in every row, or names",
+      str("correct the data; with --num_labels 1 the message names the line. --num_labels ",
+          found.size(), " treats each number as a class"));
 }
 
 TextLabels infer_classes_or_regression(const LabelContext& context, const ClassNames& found) {

@@ -197,6 +197,8 @@ struct Trainer::Impl {
 
 // Returns the runtime and the rates, rounded to 4 and 3 decimals as in the Hugging Face Trainer.
 Metrics speed_metrics(const std::string& prefix, double seconds, double samples, double steps);
+// Returns the name of the first label column.
+std::string first_label_column(const TrainingArguments& args);
 // Throws UsageError "trainer.no-logits". `what` names the feature that needs logits.
 [[noreturn]] void throw_no_logits(const std::string& what);
 // Throws MemoryError "trainer.out-of-memory".

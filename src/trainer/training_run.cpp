@@ -1,11 +1,15 @@
 // The loop of a run over epochs, and what is due after a step: logs, evaluations and checkpoints.
 #include "trainer/training_run.h"
 
+#include <filesystem>
 #include <iostream>
 #include <utility>
 
+#include "base/seconds.h"
 #include "hasten/base/error.h"
+#include "hasten/base/files.h"
 #include "hasten/base/text.h"
+#include "hasten/process/once.h"
 #include "trainer/agreement.h"
 #include "trainer/best_metric.h"
 #include "trainer/step_checks.h"
@@ -43,6 +47,7 @@ TrainOutput Trainer::Run::train() {
 
 TrainOutput Trainer::Run::train_to_end() {
   checkpoints_.prepare_output();
+  check_anatomy_file();
   if (args_.eval_strategy != IntervalStrategy::no)
     (void)trainer_.trainer.get_eval_dataloader(trainer_.parts.eval_dataset);
   begin();
@@ -82,6 +87,9 @@ void Trainer::Run::begin() {
   state.train_batch_size = batch_rows();
 
   trainer_.accelerator.free_memory();  // drops windows of a run that threw
+  // Clipping takes the norm of all gradients. Those of parameters that create_optimizer() has left
+  // out would otherwise add up over the run.
+  run_.optimizer.set_unstepped_parameters(run_.trained);
   run_.optimizer.zero_grad();
   start_ = Clock::now();
   started_at_step_ = state.global_step;
@@ -220,6 +228,14 @@ std::optional<Metrics> Trainer::Run::evaluate() {
                            [&] { return trainer_.control.stop_signal; });
 }
 
+// A report that cannot be written would end the run after its first steps.
+void Trainer::Run::check_anatomy_file() const {
+  if (args_.anatomy.empty() || args_.anatomy == "text" || trainer_.parts.on_anatomy) return;
+  const auto file = std::filesystem::absolute(args_.anatomy);
+  once(trainer_.group(), trainer_.accelerator.is_main_process(),
+       [&] { check_writable_directory(file.parent_path()); });
+}
+
 void Trainer::Run::report_anatomy() {
   anatomy::Report report = anatomy_->report();
   anatomy_.reset();
@@ -260,7 +276,7 @@ void Trainer::Run::report_nonfinite_loss(const LossRecord::NonfiniteLosses& bad)
 }
 
 TrainOutput Trainer::Run::finish() {
-  const double seconds = std::chrono::duration<double>(Clock::now() - start_).count();
+  const double seconds = seconds_since(start_);
   TrainerState& state = trainer_.state;
   const double loss = run_.losses.mean();
   Metrics metrics = trainer_.final_metrics(

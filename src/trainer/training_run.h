@@ -67,6 +67,8 @@ class Trainer::Run {
   void log_loss();
   // Returns nullopt if a signal stops it: metrics of only some rows would mislead.
   std::optional<Metrics> evaluate();
+  // Throws IoError "io.not-writable" or "io.not-a-directory" unless the report can be written.
+  void check_anatomy_file() const;
   void report_anatomy();
   // An error does not end the run, as with a checkpoint: the next call writes these links as well.
   void write_hashes();

@@ -31,6 +31,7 @@ class HASTEN_API Accuracy : public EvalMetric {
   void reset() override { correct_ = total_ = 0; }
   void add(const at::Tensor& logits, const at::Tensor& labels) override;
   Metrics compute() const override;
+  std::vector<std::string> score_names() const override { return {"accuracy"}; }
   std::vector<double*> counts() override { return {&correct_, &total_}; }
   bool needs_aligned_labels() const override { return true; }
 
@@ -48,6 +49,7 @@ class HASTEN_API TopKAccuracy : public EvalMetric {
   void reset() override { correct_ = total_ = 0; }
   void add(const at::Tensor& logits, const at::Tensor& labels) override;
   Metrics compute() const override;
+  std::vector<std::string> score_names() const override;
   std::vector<double*> counts() override { return {&correct_, &total_}; }
   bool needs_aligned_labels() const override { return true; }
 
@@ -88,6 +90,7 @@ class HASTEN_API PrecisionRecallF1 : public ConfusionMatrix {
  public:
   explicit PrecisionRecallF1(std::int64_t num_labels, Average average = Average::macro);
   Metrics compute() const override;
+  std::vector<std::string> score_names() const override { return {"precision", "recall", "f1"}; }
 
  private:
   Average average_;
@@ -99,6 +102,7 @@ class HASTEN_API MatthewsCorrelation : public ConfusionMatrix {
  public:
   using ConfusionMatrix::ConfusionMatrix;
   Metrics compute() const override;
+  std::vector<std::string> score_names() const override { return {"matthews_correlation"}; }
 };
 
 // "roc_auc": the area under the ROC curve. With one logit, the score of a row is this logit. With
@@ -111,6 +115,7 @@ class HASTEN_API RocAuc : public EvalMetric {
   void reset() override;
   void add(const at::Tensor& logits, const at::Tensor& labels) override;
   Metrics compute() const override;
+  std::vector<std::string> score_names() const override { return {"roc_auc"}; }
   bool needs_aligned_labels() const override { return true; }
 
  private:
@@ -128,6 +133,7 @@ class HASTEN_API Perplexity : public EvalMetric {
   void reset() override { loss_ = total_ = 0; }
   void add(const at::Tensor& logits, const at::Tensor& labels) override;
   Metrics compute() const override;
+  std::vector<std::string> score_names() const override { return {"perplexity"}; }
   std::vector<double*> counts() override { return {&loss_, &total_}; }
   bool needs_aligned_labels() const override { return !next_token_; }
 

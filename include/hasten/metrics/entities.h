@@ -35,7 +35,7 @@ HASTEN_API bool are_entity_tags(const std::vector<std::string>& tags);
 
 // The tokens [first, last] of a text that are one entity.
 struct Entity {
-  std::string type;
+  std::string type = {};
   std::int64_t first = 0, last = 0;
   friend auto operator<=>(const Entity&, const Entity&) = default;
 };
@@ -49,6 +49,7 @@ class HASTEN_API EntityScores : public EvalMetric {
   void reset() override;
   void add(const at::Tensor& logits, const at::Tensor& labels) override;
   Metrics compute() const override;
+  std::vector<std::string> score_names() const override;
   std::vector<double*> counts() override;
   bool needs_aligned_labels() const override { return true; }
 

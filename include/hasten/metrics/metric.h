@@ -23,8 +23,12 @@
 // (TrainingArguments::label_names), overrides add_outputs().
 //
 // metric_from_function() turns a function of all predictions, such as transformers'
-// compute_metrics, into a metric. The metric keeps every prediction in memory, on the CPU. Thread
-// rule: called on the training thread.
+// compute_metrics, into a metric. The metric keeps every prediction in memory, on the CPU.
+//
+// add_outputs() throws UsageError "metrics.outputs" for outputs that the metric does not take, and
+// compute() of a combined metric "metrics.name" for two scores of one name. What a metric throws
+// ends the evaluation.
+// Thread rule: called on the training thread.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -45,10 +49,12 @@ namespace hasten {
 using Metrics = std::map<std::string, double>;
 
 // All predictions and labels of an evaluation. Token-level tensors of unequal length are padded
-// with -100.
+// with -100. With mixed precision (bf16, fp16), the Trainer converts outputs of 16 bits to float,
+// as Accelerate does; with bf16_full_eval, fp16_full_eval or weights of 16 bits alone, they keep
+// their type.
 struct EvalPrediction {
-  at::Tensor predictions;  // logits [rows, ...]; undefined if the model has none
-  at::Tensor label_ids;    // [rows, ...]; undefined if there are several label columns
+  at::Tensor predictions = {};  // logits [rows, ...]; undefined if the model has none
+  at::Tensor label_ids = {};    // [rows, ...]; undefined if there are several label columns
   // The other outputs of the model, and the columns of several labels, by name.
   TensorDict other_predictions = {}, labels = {};
 };
@@ -66,6 +72,11 @@ class HASTEN_API EvalMetric {
   virtual void add_outputs(const EvalPrediction& batch);
   // Returns the scores by name, without the prefix "eval_".
   virtual Metrics compute() const = 0;
+  // Returns the names of all scores that compute() may return, if they are known before any batch
+  // is added. The Trainer then refuses another metric_for_best_model before it trains. If empty
+  // (the default), they are not known. A class that overrides compute() of another metric also
+  // overrides this.
+  virtual std::vector<std::string> score_names() const { return {}; }
   // Returns the numbers from which the scores are computed, if their sums over the processes are
   // the numbers for all rows. Each process then adds only its own rows, and the numbers are summed
   // over the processes. If empty (the default), each process adds the rows of all processes, batch

@@ -13,6 +13,7 @@
 // time.
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "hasten/base/detail/export.h"
@@ -26,6 +27,7 @@ class HASTEN_API MeanErrors : public EvalMetric {
   void reset() override { squared_ = absolute_ = total_ = 0; }
   void add(const at::Tensor& predictions, const at::Tensor& labels) override;
   Metrics compute() const override;
+  std::vector<std::string> score_names() const override { return {"mse", "rmse", "mae"}; }
   std::vector<double*> counts() override { return {&squared_, &absolute_, &total_}; }
 
  private:
@@ -48,6 +50,7 @@ class HASTEN_API CollectedPairs : public EvalMetric {
 class HASTEN_API R2 : public CollectedPairs {
  public:
   Metrics compute() const override;
+  std::vector<std::string> score_names() const override { return {"r2"}; }
 };
 
 // "pearson" and "spearman": the correlation of values, and of their ranks (equal values have their
@@ -55,6 +58,7 @@ class HASTEN_API R2 : public CollectedPairs {
 class HASTEN_API Correlation : public CollectedPairs {
  public:
   Metrics compute() const override;
+  std::vector<std::string> score_names() const override { return {"pearson", "spearman"}; }
 };
 
 }  // namespace hasten

@@ -9,7 +9,8 @@
 //   trainer.add_callback(std::make_shared<Stop>());
 //
 // Names and times of the calls match transformers' TrainerCallback. By default every function does
-// nothing. Thread rule: called on the training thread.
+// nothing. Except for on_train_failed, a callback may throw: train() then ends and throws the same.
+// Thread rule: called on the training thread.
 #pragma once
 
 #include <torch/nn/module.h>

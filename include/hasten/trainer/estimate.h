@@ -30,11 +30,11 @@
 namespace hasten {
 
 struct EstimateOptions {
-  std::string model;            // as load_model takes it, or a .pt2 file
-  std::optional<Task> task;     // default_task_of(model) if unset
-  std::int64_t num_labels = 0;  // 0 means as in config.json
+  std::string model = {};         // as load_model takes it, or a .pt2 file
+  std::optional<Task> task = {};  // default_task_of(model) if unset
+  std::int64_t num_labels = 0;    // 0 means as in config.json
   // Dropout rates as in ModelOptions; as in config.json if unset.
-  std::optional<double> hidden_dropout, attention_dropout, classifier_dropout;
+  std::optional<double> hidden_dropout = {}, attention_dropout = {}, classifier_dropout = {};
   // Initializes weights that have a different shape in the file, as in ModelOptions.
   bool ignore_mismatched_sizes = false;
   AttentionImplementation attn_implementation = AttentionImplementation::sdpa;
@@ -43,7 +43,7 @@ struct EstimateOptions {
   std::int64_t steps = 2;  // the first allocates the optimizer's states, the second has them
   // The new tokens of each row of a generation, and the beams of its search.
   std::int64_t new_tokens = 200, beams = 1;
-  TrainingArguments arguments;
+  TrainingArguments arguments = {};
   std::vector<std::string> libraries = {};  // with custom operators of a .pt2 file
   LoraOptions lora = {.r = 0};              // an adapter that is trained instead, unless r is 0
   bool dry = true;                          // if false, measures the steps on the CPU or on "cuda"

@@ -15,8 +15,9 @@
 //
 // Each trial needs a new model. A search with n_jobs above 1 trains several models at once in this
 // process: LibTorch's random numbers and threads are then shared, so results differ between runs;
-// `hasten search` runs each trial in a process of its own. Thread rule: the same as for the
-// Trainer.
+// `hasten search` runs each trial in a process of its own. Throws what Trainer::train() throws,
+// and ConfigError "trainer.unknown-metric" if an evaluation does not return the metric.
+// Thread rule: the same as for the Trainer.
 #pragma once
 
 #include <optional>

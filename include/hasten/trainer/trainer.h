@@ -112,16 +112,16 @@ struct TrainOutput {
   // train_runtime (s), train_samples_per_second, train_steps_per_second, total_flos (if known),
   // train_loss, epoch; nonfinite_losses if there were any; with skip_memory_metrics false
   // train_mem_cpu_peak and the keys of the Hugging Face Trainer, in bytes (docs/trainer.md).
-  Metrics metrics;
+  Metrics metrics = {};
 };
 
 // The tensors have a row for each row of the data, and are on the CPU. With prediction_loss_only
 // there are no tensors.
 struct PredictionOutput {
   // The logits, or the only output of a model without logits.
-  at::Tensor predictions;
-  at::Tensor label_ids;  // undefined if the data has no labels
-  Metrics metrics;       // named test_*, or with another prefix
+  at::Tensor predictions = {};
+  at::Tensor label_ids = {};  // undefined if the data has no labels
+  Metrics metrics = {};       // named test_*, or with another prefix
   // The other outputs of the model by name: ModelOutput::others, and for a model without logits
   // also last_hidden_state and pooler_output.
   TensorDict other_predictions = {};

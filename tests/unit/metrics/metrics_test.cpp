@@ -1,8 +1,10 @@
 #include <doctest/doctest.h>
 #include <torch/torch.h>
 
+#include <algorithm>
 #include <cmath>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "hasten/base/error.h"
@@ -101,6 +103,35 @@ TEST_CASE("metrics: a metric that has added nothing has no scores") {
        std::make_shared<PrecisionRecallF1>(3), std::make_shared<Perplexity>(),
        std::make_shared<MeanErrors>(), std::make_shared<R2>(), std::make_shared<Correlation>()});
   CHECK(metric->compute().empty());
+}
+
+TEST_CASE("metrics: every score is among the names that are known beforehand") {
+  const at::Tensor logits = torch::randn({8, 2}), labels = torch::randint(2, {8}, at::kLong);
+  const auto names_are_known = [](EvalMetric& metric, const at::Tensor& x, const at::Tensor& y) {
+    const std::vector<std::string> names = metric.score_names();
+    metric.add(x, y);
+    const Metrics scores = metric.compute();
+    CHECK(!scores.empty());
+    CHECK(scores.size() == names.size());
+    for (const auto& [name, score] : scores) CHECK(std::ranges::find(names, name) != names.end());
+  };
+  const auto classifier = combine_metrics(
+      {std::make_shared<Accuracy>(), std::make_shared<TopKAccuracy>(2),
+       std::make_shared<PrecisionRecallF1>(2), std::make_shared<MatthewsCorrelation>(2),
+       std::make_shared<RocAuc>(), std::make_shared<Perplexity>()});
+  names_are_known(*classifier, logits, labels);
+  const auto regression = combine_metrics(
+      {std::make_shared<MeanErrors>(), std::make_shared<R2>(), std::make_shared<Correlation>()});
+  names_are_known(*regression, torch::randn({8}), torch::randn({8}));
+  EntityScores entities({"O", "B-PER", "I-PER", "B-LOC"});
+  names_are_known(entities, torch::randn({2, 4, 4}), torch::tensor({{0, 1, 2, 3}, {1, 3, 0, 0}}));
+  // The names of a function's scores, and of a class that is not hasten's, are not known.
+  const auto mixed = combine_metrics(
+      {std::make_shared<Accuracy>(), metric_from_function([](const EvalPrediction&) {
+         return Metrics{{"own", 1.0}};
+       })});
+  CHECK(mixed->score_names().empty());
+  CHECK(ConfusionMatrix(3).score_names().empty());
 }
 
 TEST_CASE("metrics: correlations of equal values or NaN are NaN") {

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -449,6 +450,131 @@ TEST_CASE("any module: bad input is an error that names it") {
   CHECK(code_of_run(net, loss_of_pair, 0.1) == "trainer.label-smoothing");
   CHECK(code_of([&] { Trainer(std::shared_ptr<Net>(), TrainingArguments(), {}); }) ==
         "trainer.no-model");
+}
+
+namespace {
+
+struct NormNet : torch::nn::Module {
+  NormNet() {
+    torch::manual_seed(5);
+    layers = register_module(
+        "layers", torch::nn::Sequential(torch::nn::Linear(4, 8), torch::nn::BatchNorm1d(8),
+                                        torch::nn::Linear(8, 3)));
+  }
+  torch::nn::Sequential layers = nullptr;
+};
+
+// Records the rows of each batch without rows of its own, and makes its inputs NaN, which may not
+// reach the weights.
+struct FillerRecorder : Trainer {
+  using Trainer::Trainer;
+  at::Tensor training_step(AnyBatch& batch, double items) override {
+    if (items == 0) {
+      rows.push_back(batch.as<Pair>().first.size(0));
+      batch.as<Pair>().first.fill_(std::nan(""));
+    }
+    return Trainer::training_step(batch, items);
+  }
+  std::vector<std::int64_t> rows;
+};
+
+}  // namespace
+
+TEST_CASE("any module: a module with BatchNorm trains on if a process has no rows in a step") {
+  const Folder folder;
+  notebook_launcher(
+      [&] {
+        const auto net = std::make_shared<NormNet>();
+        FillerRecorder trainer(
+            net, two_epochs(folder.path),
+            {.train_dataset = TrainerDataset(Pairs{.rows = 12}),  // a step of 8 rows, and one of 4
+             .compute_loss = [](NormNet& module, const Pair& batch) -> at::Tensor {
+               return torch::nn::functional::cross_entropy(module.layers->forward(batch.first),
+                                                           batch.second);
+             }});
+        require(trainer.train().global_step == 4, "another number of steps");
+        const std::vector<std::int64_t> expected = trainer.is_world_process_zero()
+                                                       ? std::vector<std::int64_t>{}
+                                                       : std::vector<std::int64_t>{4, 4};
+        require(trainer.rows == expected, "other batches without items");
+        for (const double loss : logged(trainer)) require(std::isfinite(loss), "a loss is NaN");
+        require_same_on_all_ranks(trainer.accelerator().group(), net->parameters(), "a weight");
+      },
+      {.num_processes = 2});
+}
+
+TEST_CASE("any module: a failure in a process without rows of its own names no rows") {
+  const Folder folder;
+  notebook_launcher(
+      [&] {
+        std::string log;
+        bool fails = false;
+        Trainer trainer(std::make_shared<Net>(), two_epochs(folder.path),
+                        {.compute_loss =
+                             [&](Net& net, const Pair& batch) {
+                               if (fails) (void)at::ones({2, 3}).mm(at::ones({2, 3}));
+                               return loss_of_pair(net, batch);
+                             },
+                         .log_sink = [&](std::string_view line) { log += line; }});
+        fails = !trainer.is_world_process_zero();
+        bool has_thrown = false;
+        try {
+          trainer.evaluate(TrainerDataset(Pairs{.rows = 4}));
+        } catch (const std::exception&) {
+          has_thrown = true;
+        }
+        require(has_thrown, "no error");
+        require(!fails || log.find("failed in a process that has no rows of its own in this "
+                                   "step: mat1 and mat2") != std::string::npos,
+                log);
+      },
+      {.num_processes = 2});
+}
+
+namespace {
+
+// Keeps the type of the logits of the latest batch.
+struct TypeRecorder : EvalMetric {
+  void reset() override {}
+  void add(const at::Tensor& logits, const at::Tensor&) override { type = logits.scalar_type(); }
+  Metrics compute() const override { return {{"calls", 1}}; }
+  at::ScalarType type = at::ScalarType::Undefined;
+};
+
+// Returns the type of the logits that a metric and a prediction get.
+at::ScalarType logits_type(const TrainingArguments& args, at::ScalarType of_weights = at::kFloat) {
+  const auto metric = std::make_shared<TypeRecorder>();
+  const auto net = std::make_shared<Net>();
+  net->to(of_weights);
+  Trainer trainer(net, args,
+                  {.eval_dataset = TrainerDataset(Pairs()),
+                   .compute_loss =
+                       [of_weights](Net& module, const Pair& batch) {
+                         return scored(module, batch.first.to(of_weights), batch.second);
+                       },
+                   .compute_metrics = metric,
+                   .log_sink = [](std::string_view) {}});
+  trainer.evaluate();
+  const at::ScalarType evaluated = metric->type;
+  CHECK((trainer.predict(TrainerDataset(Pairs())).predictions.scalar_type() == evaluated));
+  return evaluated;
+}
+
+}  // namespace
+
+TEST_CASE("any module: with mixed precision, metrics and predictions get logits in float") {
+  const Folder folder;
+  TrainingArguments args = two_epochs(folder.path);
+  CHECK((logits_type(args) == at::kFloat));
+  CHECK((logits_type(args, at::kBFloat16) == at::kBFloat16));
+  args.bf16_full_eval = true;
+  CHECK((logits_type(args) == at::kBFloat16));
+  args.bf16_full_eval = false;
+  args.bf16 = true;
+  CHECK((logits_type(args) == at::kFloat));
+  args.bf16 = false;
+  args.fp16 = true;
+  CHECK((logits_type(args) == at::kFloat));
 }
 
 TEST_CASE("trainer batch: it is read as its own type only, and a copy has its own tensors") {

@@ -353,8 +353,8 @@ TEST_CASE("distributed trainer: auto_find_batch_size: all take smaller batches i
         whole.train();
         for (const Pass pass : {Pass::forward, Pass::backward}) {
           // Memory runs out at once, in the middle of a window, and in the second epoch after the
-          // checkpoint of step 4.
-          for (const std::int64_t fails_after : {0, 3, 6}) {
+          // checkpoint of step 4. The seventh batch of an epoch has only repeated rows in rank 1.
+          for (const std::int64_t fails_after : {0, 3, 7}) {
             TrainingArguments args =
                 search_arguments(folder.path / str(static_cast<int>(pass), fails_after));
             args.auto_find_batch_size = true;
@@ -368,7 +368,7 @@ TEST_CASE("distributed trainer: auto_find_batch_size: all take smaller batches i
             const TrainOutput out = trainer.train();
             const std::string place =
                 str("pass ", static_cast<int>(pass), ", fails_after ", fails_after, ": ");
-            require(out.steps == (fails_after == 6 ? 4 : 8), str(place, out.steps, " steps"));
+            require(out.steps == (fails_after == 7 ? 4 : 8), str(place, out.steps, " steps"));
             require(trainer.args().per_device_train_batch_size == 2, place + "other batches");
             require(trainer.args().gradient_accumulation_steps == 4, place + "other windows");
             const auto losses = logged(trainer), expected = logged(whole);

@@ -188,6 +188,20 @@ TEST_CASE("arguments: anatomy_steps sets the number of recorded steps") {
   CHECK(recorded == 2);
 }
 
+TEST_CASE("arguments: a report of an anatomy that cannot be written is refused before a step") {
+  const Folder folder;
+  TrainingArguments args = six_steps(folder);
+  make_directories(folder.path);
+  write_file_atomically(folder.path / "file", "");
+  args.anatomy = (folder.path / "file" / "report.json").string();
+  Trainer refused(new_model(), args, quiet_parts());
+  CHECK(code_of([&] { refused.train(); }) == "io.not-a-directory");
+  CHECK(refused.state().global_step == 0);
+  args.anatomy = (folder.path / "new" / "report.json").string();
+  Trainer(new_model(), args, quiet_parts()).train();
+  CHECK(fs::exists(args.anatomy));
+}
+
 TEST_CASE("arguments: bf16_full_eval evaluates in 16 bits") {
   const Folder folder;
   TrainingArguments args = six_steps(folder);

@@ -8,14 +8,17 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <tuple>
 #include <utility>
 #include <vector>
 
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
+#include "hasten/data/loader.h"
 #include "hasten/formats/safetensors.h"
 #include "hasten/metrics/metric.h"
+#include "hasten/optim/gradients.h"
 #include "hasten/trainer/trainer.h"
 #include "unit/code_of.h"
 #include "unit/trainer/tiny.h"
@@ -232,6 +235,86 @@ TEST_CASE("optimizers: steps in the backward pass and states in host memory chan
   const Folder resumed;
   args.output_dir = resumed.path.string();
   check_resumes(args);
+}
+
+namespace {
+
+struct Stepped {
+  std::vector<double> norms;
+  TensorDict weights;
+};
+
+std::vector<at::Tensor> classifier_of(const torch::nn::Module& model) {
+  std::vector<at::Tensor> found;
+  for (const auto& item : model.named_parameters()) {
+    if (starts_with(item.key(), "classifier")) found.push_back(item.value());
+  }
+  return found;
+}
+
+// Trains the classifier only, although all parameters get gradients.
+struct ClassifierTrainer : Trainer {
+  using Trainer::Trainer;
+  std::unique_ptr<torch::optim::Optimizer> create_optimizer() override {
+    return std::make_unique<torch::optim::SGD>(classifier_of(model()), 0.5);
+  }
+};
+
+constexpr std::int64_t kClassifierSteps = 8, kClassifierRows = 16;
+
+Stepped train_classifier(TrainingArguments args) {
+  args.max_steps = kClassifierSteps;
+  args.train_sampling_strategy = SamplingStrategy::sequential;
+  args.lr_scheduler_type = SchedulerType::constant;
+  const auto model = new_model(0);
+  ClassifierTrainer trainer(model, args,
+                            {.train_dataset = TrainerDataset(rows(kClassifierRows)),
+                             .log_sink = [](std::string_view) {}});
+  trainer.train();
+  for (const at::Tensor& each : model->parameters()) CHECK_FALSE(each.grad().defined());
+  return {.norms = logged(trainer, "grad_norm"), .weights = copy_of(*model)};
+}
+
+// The same steps as a loop that clears all gradients, as the Hugging Face Trainer does.
+Stepped train_classifier_by_hand() {
+  Stepped done;
+  const auto model = new_model(0);
+  model->train();
+  torch::optim::SGD sgd(classifier_of(*model), 0.5);
+  auto loader = make_loader(rows(kClassifierRows), {.batch_size = 4});
+  while (std::ssize(done.norms) < kClassifierSteps) {
+    for (const TensorDict& batch : loader) {
+      model->zero_grad();
+      model->forward(batch).loss.backward();
+      done.norms.push_back(clip_grad_norm_(model->parameters(), 1.0));
+      sgd.step();
+    }
+  }
+  done.weights = copy_of(*model);
+  return done;
+}
+
+}  // namespace
+
+TEST_CASE("optimizers: one that leaves out parameters gets the gradients of its own step only") {
+  const Stepped expected = train_classifier_by_hand();
+  const Folder folder;
+  TrainingArguments args = short_run(folder.path);
+  const Stepped in_float = train_classifier(args);
+  args.fp16 = true;
+  const Stepped in_half = train_classifier(args);
+  REQUIRE(in_float.norms.size() == expected.norms.size());
+  REQUIRE(in_half.norms.size() == expected.norms.size());
+  for (std::size_t i = 0; i < expected.norms.size(); ++i) {
+    CAPTURE(i);
+    CHECK(in_float.norms[i] == doctest::Approx(expected.norms[i]).epsilon(1e-4));
+    CHECK(in_half.norms[i] == doctest::Approx(expected.norms[i]).epsilon(0.05));
+  }
+  for (const auto& [name, tensor] : expected.weights) {
+    CAPTURE(name);
+    CHECK(at::allclose(in_float.weights.at(name), tensor, 1e-4, 1e-5));
+    CHECK(at::allclose(in_half.weights.at(name), tensor, 0.05, 0.01));
+  }
 }
 
 TEST_CASE("optimizers: a checkpoint does not resume with another optimizer") {

@@ -24,7 +24,10 @@ namespace {
 struct UsedFolder : Folder {
   explicit UsedFolder(const std::vector<std::string>& files) {
     make_directories(path);
-    for (const std::string& name : files) write_file_atomically(path / name, "{}");
+    for (const std::string& name : files) {
+      make_directories((path / name).parent_path());
+      write_file_atomically(path / name, "{}");
+    }
     args.output_dir = path.string();
   }
   std::string code_of_model_check() const {
@@ -69,8 +72,11 @@ TEST_CASE("output folder: a job that is started again may replace its own model,
     const ScopedTorchrunVariables job("nightly", restarts);
     CHECK(own.code_of_model_check() == "trainer.output-in-use");
   }
+  // A job that continues whatever run is in the folder does not replace a model that has none.
   const ScopedVariable resume("HASTEN_RESUME_RUNS", "1");
-  CHECK(other.code_of_model_check() == "none");
+  CHECK(other.code_of_model_check() == "trainer.output-in-use");
+  write_file_atomically(own.path / ".hasten-job", "nightly");
+  CHECK(own.code_of_model_check() == "none");
 }
 
 TEST_CASE("output folder: the model from which a run starts is not replaced") {
@@ -86,6 +92,24 @@ TEST_CASE("output folder: the model from which a run starts is not replaced") {
   CHECK(folder.code_of_input_check(folder.path / "rows.safetensors") == "none");
   CHECK(folder.code_of_input_check(folder.directory.path()) == "none");
   CHECK(folder.code_of_input_check("missing") == "none");
+}
+
+TEST_CASE("output folder: a run does not start from a checkpoint that it deletes") {
+  UsedFolder folder({"checkpoint-7/model.safetensors", "abandoned-checkpoint-9/model.safetensors",
+                     "checkpoints/model.safetensors"});
+  const fs::path link = folder.directory.path() / "link";
+  fs::create_directory_symlink(folder.path / "checkpoint-7", link);
+  folder.args.overwrite_output_dir = true;
+  for (const fs::path& input :
+       {folder.path / "checkpoint-7", folder.path / "checkpoint-7/", link,
+        link / "model.safetensors", folder.path / "abandoned-checkpoint-9"}) {
+    CAPTURE(input.string());
+    CHECK(folder.code_of_input_check(input) == "trainer.output-in-use");
+  }
+  CHECK(folder.code_of_input_check(folder.path / "checkpoints") == "none");
+  CHECK(folder.code_of_input_check(folder.directory.path() / "checkpoint-7") == "none");
+  folder.args.overwrite_output_dir = false;
+  CHECK(folder.code_of_input_check(link) == "none");  // an existing run is refused anyway
 }
 
 TEST_CASE("output folder: only the results of hasten are deleted, and a failure is reported") {

@@ -91,6 +91,21 @@ TEST_CASE("resume: a job that Slurm starts again continues, and no other job of 
   CHECK_THROWS(start("4712", "1"));
 }
 
+TEST_CASE("resume: a copy of a job's checkpoints without hidden files is continued") {
+  const Folder folder;
+  TrainingArguments args = ten_steps(folder.path);
+  {
+    const ScopedTorchrunVariables job("nightly", "0");
+    run(args);
+  }
+  for (const fs::path& each : checkpoints(folder.path)) REQUIRE(fs::remove(each / ".hasten-job"));
+  args.max_steps = 12;
+  args.resume_from_checkpoint = "true";
+  args.log_level = LogLevel::info;
+  CHECK(contains(run(args).log, "checkpoint-10 at step 10"));
+  CHECK(damaged_checkpoints(folder.path).empty());
+}
+
 TEST_CASE("resume: a new job with the name of an earlier one does not continue its run") {
   const Folder folder;
   const auto attempt = [&](const char* restarts) {
@@ -208,6 +223,27 @@ TEST_CASE("resume: a restarted job continues what it saved, not the checkpoint t
   CHECK(contains(read_file(log), "checkpoint-4.damaged"));
   CHECK_FALSE(contains(read_file(log), "checkpoint-4 at step 4"));
   CHECK(read_file(weights) == expected);
+}
+
+TEST_CASE("resume: a launcher that continues a run does not go back to a given checkpoint") {
+  const Folder given, folder;
+  TrainingArguments args = ten_steps(given.path);
+  run(args);
+  args.resume_from_checkpoint = (given.path / "checkpoint-4").string();
+  args.output_dir = folder.path.string();
+  args.log_level = LogLevel::info;
+  args.max_steps = 8;
+  const ScopedVariable resume("HASTEN_RESUME_RUNS", "1");
+  CHECK(contains(run(args).log, "checkpoint-4 at step 4"));
+  args.max_steps = 10;
+  CHECK(contains(run(args).log, (folder.path / "checkpoint-8").string() + " at step 8"));
+  // In the folder of the run itself, nobody knows which checkpoints are to be continued.
+  args.resume_from_checkpoint = (folder.path / "checkpoint-6").string();
+  args.max_steps = 12;
+  CHECK(code_of([&] { run(args); }) == "trainer.resume-point");
+  CHECK(checkpoints(folder.path).back().filename() == "checkpoint-10");
+  args.resume_from_checkpoint = (folder.path / "checkpoint-10").string();
+  CHECK(contains(run(args).log, "checkpoint-10 at step 10"));
 }
 
 TEST_CASE("output_dir: a second job is refused before it begins, and harms no checkpoint") {

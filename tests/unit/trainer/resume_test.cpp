@@ -82,6 +82,16 @@ TEST_CASE("resume: a limit of one keeps the best checkpoint beside the newest") 
   CHECK(fs::path(first.best).filename() == "checkpoint-2");
   args.resume_from_checkpoint = "true";
   args.max_steps = 10;
+
+  // The best checkpoint of a copied folder is its own, because another run may use the first one.
+  const Folder copy;
+  fs::create_directories(copy.path.parent_path());
+  fs::copy(folder.path, copy.path, fs::copy_options::recursive);
+  args.output_dir = copy.path.string();
+  CHECK(run(args, rows(20), 0, eval).best == (copy.path / "checkpoint-2").string());
+  CHECK(names_of_folders(checkpoints(copy.path)) == FolderNames{"checkpoint-2", "checkpoint-10"});
+  args.output_dir = folder.path.string();
+
   const ResumedRun second = run(args, rows(20), 0, eval);
   CHECK(fs::path(second.best).filename() == "checkpoint-2");
   CHECK(names_of_folders(checkpoints(folder.path)) == FolderNames{"checkpoint-2", "checkpoint-10"});

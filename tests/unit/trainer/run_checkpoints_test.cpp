@@ -1,5 +1,7 @@
 // Checkpoints inside an accumulation window, and checkpoints that cannot be written.
 #include <doctest/doctest.h>
+#include <fcntl.h>
+#include <sys/file.h>
 #include <sys/wait.h>
 #include <torch/torch.h>
 #include <unistd.h>
@@ -16,6 +18,8 @@
 #include <system_error>
 #include <vector>
 
+#include "base/descriptor.h"
+#include "base/folder_lock.h"
 #include "hasten/accelerator.h"
 #include "hasten/base/files.h"
 #include "hasten/checkpoint/checkpoint_folders.h"
@@ -23,6 +27,7 @@
 #include "hasten/process/notebook_launcher.h"
 #include "hasten/trainer/trainer.h"
 #include "unit/code_of.h"
+#include "unit/locking_process.h"
 #include "unit/trainer/resumed_runs.h"
 #include "unit/trainer/tiny.h"
 
@@ -201,6 +206,58 @@ TEST_CASE("Trainer: a checkpoint that cannot be written is reported, and trainin
     CHECK(names_of_folders(checkpoints(folder.path)) ==
           FolderNames{"checkpoint-2", "checkpoint-6", "checkpoint-8", "checkpoint-10"});
     for (const fs::path& each : checkpoints(folder.path)) verify_checkpoint(each);
+  }
+}
+
+namespace {
+
+// Renames output_dir after the first save. Another job locks a new folder of this name until step 5
+// ends.
+struct FolderRenamer : TrainerCallback {
+  explicit FolderRenamer(fs::path folder) : folder(std::move(folder)) {}
+  fs::path away() const { return folder.string() + ".away"; }
+  void on_save(const TrainerEvent& event, TrainerControl&) override {
+    saved.push_back(event.state.global_step);
+    if (saved.size() > 1) {
+      const Descriptor file(::open((folder / kLockFile).c_str(), O_RDWR | O_CLOEXEC));
+      is_locked = file.get() >= 0 && ::flock(file.get(), LOCK_EX | LOCK_NB) != 0;
+      return;
+    }
+    fs::rename(folder, away());
+    fs::create_directory(folder);
+    other = std::make_unique<LockingProcess>(folder);
+  }
+  void on_step_end(const TrainerEvent& event, TrainerControl&, double) override {
+    if (event.state.global_step == 5) other.reset();
+  }
+  fs::path folder;
+  std::vector<std::int64_t> saved;
+  std::unique_ptr<LockingProcess> other;
+  bool is_locked = false;  // at the end of the latest save
+};
+
+}  // namespace
+
+TEST_CASE("Trainer: a run whose folder was renamed saves only where no other job does") {
+  const Folder none;
+  TrainingArguments args = ten_steps(none.path);
+  const ResumedRun straight = run_with(args, {});
+  for (const bool asynchronous : {false, true}) {
+    CAPTURE(asynchronous);
+    const Folder folder;
+    args.output_dir = folder.path.string();
+    args.async_save = asynchronous;
+    const auto renamer = std::make_shared<FolderRenamer>(folder.path);
+    const ResumedRun disturbed = run_with(args, {renamer});
+    check_same(straight, disturbed);
+    CHECK(contains(disturbed.log, "the checkpoint of step 4 was not saved"));
+    CHECK(contains(disturbed.log, "which writes its checkpoints there"));
+    CHECK(renamer->saved == std::vector<std::int64_t>{2, 6, 8, 10});
+    CHECK(renamer->is_locked);
+    CHECK(names_of_folders(checkpoints(renamer->away())) == FolderNames{"checkpoint-2"});
+    CHECK(names_of_folders(checkpoints(folder.path)) ==
+          FolderNames{"checkpoint-6", "checkpoint-8", "checkpoint-10"});
+    CHECK_FALSE(fs::exists(folder.path / kLockFile));
   }
 }
 

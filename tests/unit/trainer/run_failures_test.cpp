@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "hasten/base/text.h"
+#include "hasten/metrics/classification.h"
 #include "hasten/models/hooks.h"
 #include "hasten/process/notebook_launcher.h"
 #include "hasten/trainer/trainer.h"
@@ -126,6 +127,14 @@ TEST_CASE(
   const std::string error = error_of([&] { trainer.train(); });
   CHECK(contains(error, "trainer.unknown-metric | metric_for_best_model: got eval_f1"));
   CHECK(contains(error, "eval_score"));
+  // It is reported before training if the names of the scores are known.
+  TrainerParts known = parts_with(std::make_shared<Accuracy>());
+  CHECK(contains(error_of([&] { Trainer(new_model(), args, known); }),
+                 "trainer.unknown-metric | metric_for_best_model: got eval_f1, expected one of "
+                 "eval_loss, eval_runtime, eval_samples_per_second, eval_steps_per_second, "
+                 "eval_accuracy"));
+  args.eval_strategy = IntervalStrategy::no;  // the metric is not used
+  CHECK_NOTHROW(Trainer(new_model(), args, known));
   // If no evaluation takes place, the run ends and reports that there is no best model.
   args = four_evaluations(folder.path);
   args.overwrite_output_dir = true;

@@ -33,14 +33,14 @@ struct HASTEN_API TrainerState {
   std::int64_t train_batch_size = 8;
   std::int64_t num_input_tokens_seen = 0;
   double total_flos = 0;  // 6 * tokens * parameters outside the embedding tables
-  std::vector<LogEntry> log_history;
-  std::optional<double> best_metric;
-  std::optional<std::int64_t> best_global_step;
-  std::string best_model_checkpoint;  // empty if there is none
-  bool is_world_process_zero = true;  // true in the job's main process
-  bool is_local_process_zero = true;  // true in the main process of a machine
+  std::vector<LogEntry> log_history = {};
+  std::optional<double> best_metric = {};
+  std::optional<std::int64_t> best_global_step = {};
+  std::string best_model_checkpoint = {};  // empty if there is none
+  bool is_world_process_zero = true;       // true in the job's main process
+  bool is_local_process_zero = true;       // true in the main process of a machine
   // The attributes of callbacks, by TrainerCallback::name().
-  std::map<std::string, std::map<std::string, double>> callbacks;
+  std::map<std::string, std::map<std::string, double>> callbacks = {};
 
   std::string to_json() const;
   static TrainerState from_file(const std::filesystem::path& path);
