@@ -16,6 +16,7 @@
 #include "hasten/base/files.h"
 #include "hasten/base/text.h"
 #include "hasten/launch/slurm_script.h"
+#include "hasten/launch/worker.h"
 #include "options/help.h"
 #include "own_program.h"
 #include "trial_process.h"
@@ -49,6 +50,18 @@ void handle_stop_signals() {
 
 void print_note(const std::string& line) {
   std::fprintf(stderr, "hasten search: %s\n", line.c_str());
+}
+
+// Several processes would search in the same folder, and each run would join their job.
+void check_single_process() {
+  const Worker worker = this_worker();
+  if (worker.world_size == 1) return;
+  throw UsageError("search.several-processes",
+                   {.what = "a search",
+                    .got = str(worker.world_size, " processes of ", name_of(worker.started_by)),
+                    .expected = "one process, which starts its runs itself",
+                    .hint = "start hasten search without a launcher; --n_jobs runs several trials "
+                            "at once, and OMP_NUM_THREADS sets the threads of each"});
 }
 
 // Locks the folder. Each run inherits the lock, so that no search continues while a run of a killed
@@ -141,6 +154,7 @@ int search(int argc, char** argv) {
     std::fputs(search_help(config::terminal_width()).c_str(), stdout);
     return 0;
   }
+  check_single_process();
   SearchPlan plan = plan_search(command, config::process_environment());
   for (const std::string& notice : plan.notices) print_note("note: " + notice);
   const Descriptor lock = lock_folder(plan.output_dir);

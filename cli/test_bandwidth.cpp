@@ -1,5 +1,6 @@
 // Measures the bandwidth of an all-reduce over the ranks of `hasten test`. No speed fails the
 // check.
+#include "base/seconds.h"
 #include "test_checks.h"
 
 #include <torch/torch.h>

@@ -9,10 +9,6 @@ const Group& RankContext::require_group() const {
   return *group;
 }
 
-double seconds_since(std::chrono::steady_clock::time_point then) {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - then).count();
-}
-
 std::string same_for_all(const std::vector<Json>& facts, const char* name, const char* title) {
   const std::string first = facts.front().at(name);
   for (std::size_t rank = 1; rank < facts.size(); ++rank) {

@@ -50,7 +50,6 @@ std::vector<Check> checks_of_training();
 std::vector<Check> checks_of_bandwidth();
 std::vector<Check> checks_of_tpus();  // empty if no TPU was asked for
 
-double seconds_since(std::chrono::steady_clock::time_point then);
 // Returns the text of a fact. Throws CheckFailed if it is not the same for all ranks.
 std::string same_for_all(const std::vector<Json>& facts, const char* name, const char* title);
 // Returns the different values of a fact in the order of ranks: "1" or "2, 4".

@@ -1,4 +1,5 @@
 // Checks that the ranks of `hasten test` form a group and run in turn.
+#include "base/seconds.h"
 #include "test_checks.h"
 
 #include <cstdint>

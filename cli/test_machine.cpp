@@ -8,6 +8,7 @@
 
 #include "base/parse_number.h"
 #include "base/process_state.h"
+#include "base/seconds.h"
 #include "child.h"
 #include "exec_torch.h"
 #include "hasten/base/error.h"
@@ -288,7 +289,7 @@ void check_machine(double limit, TestReport& report) {
       result.result = "FAIL";
       result.text = error.what();
     }
-    result.seconds = duration<double>(Clock::now() - began).count();
+    result.seconds = seconds_since(began);
     report.add(result);
   }
 }

@@ -15,6 +15,7 @@
 
 #include "base/json_line.h"
 #include "base/parse_number.h"
+#include "base/seconds.h"
 #include "hasten/base/error.h"
 #include "launch/job.h"
 #include "machine/token.h"
@@ -88,7 +89,7 @@ class RankRunner {
     store_.set(str(key, rank_.worker.rank), run_own_part(check).dump());
     if (is_main()) {
       TestResult result = combine_results(check, began);
-      result.seconds = std::chrono::duration<double>(Clock::now() - began).count();
+      result.seconds = seconds_since(began);
       result.text.resize(std::min(result.text.size(), kMaxTextBytes));
       report(result);
       failures_ += result.failed();

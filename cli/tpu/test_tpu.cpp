@@ -3,6 +3,7 @@
 
 #include <cstdlib>
 
+#include "base/seconds.h"
 #include "hasten/base/text.h"
 #include "hasten/options/detail/environment.h"
 #include "test_checks.h"

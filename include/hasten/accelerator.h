@@ -56,13 +56,13 @@ namespace hasten {
 // Options of a backward pass. Names and meanings match torch.autograd.backward.
 struct BackwardOptions {
   // Keeps the graph for another pass. If unset, the value of create_graph applies.
-  std::optional<bool> retain_graph;
+  std::optional<bool> retain_graph = {};
   // Builds a graph of the pass, so that the gradients can be differentiated. Throws UsageError
   // "prepare.create-graph" if gradients are exchanged or divided afterwards: use
   // torch::autograd::grad in that case.
   bool create_graph = false;
   // The leaves that get gradients. If empty, all leaves that the loss depends on get them.
-  std::vector<at::Tensor> inputs;
+  std::vector<at::Tensor> inputs = {};
 };
 
 class TrackerSet;

@@ -41,13 +41,13 @@ std::optional<double> product_seconds(const OperatorCall& call, const GpuSpeed& 
   const auto size = [](const TensorShape& x, std::size_t from_end) {
     return static_cast<double>(x.sizes[x.sizes.size() - from_end]);
   };
-  return seconds_of({.batch = rule->batched ? size(a, 3) : 1,
-                     .rows = size(a, 2),
-                     .columns = size(b, 1),
-                     .inner = size(a, 1),
-                     .format = format_of(a.type, call.tf32),
-                     .batched = rule->batched},
-                    gpu);
+  return product_seconds({.batch = rule->batched ? size(a, 3) : 1,
+                          .rows = size(a, 2),
+                          .columns = size(b, 1),
+                          .inner = size(a, 1),
+                          .format = format_of(a.type, call.tf32),
+                          .batched = rule->batched},
+                         gpu);
 }
 
 // The share of the product rate that other contractions, such as convolutions, reach.

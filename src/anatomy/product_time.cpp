@@ -102,7 +102,7 @@ double memory_seconds(const Product& product, const GpuSpeed& gpu) {
 
 }  // namespace
 
-double seconds_of(const Product& product, const GpuSpeed& gpu) {
+double product_seconds(const Product& product, const GpuSpeed& gpu) {
   double minimum = std::numeric_limits<double>::infinity();
   for (const Tile& tile : tiles_of(product, gpu)) {
     const Tile turned = {tile.columns, tile.rows, tile.efficiency, tile.saturation};

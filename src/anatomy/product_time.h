@@ -1,7 +1,8 @@
 // File: anatomy/product_time.h (internal)
 // Predicts how long a GPU takes for a matrix product.
 //
-//   seconds_of({.rows = 4096, .columns = 1024, .inner = 4096}, speed_of(find_gpu("cuda:h200")));
+//   const GpuSpeed speed = speed_of(find_gpu("cuda:h200"));
+//   product_seconds({.rows = 4096, .columns = 1024, .inner = 4096}, speed);
 //
 // A kernel divides the result into tiles, and the GPU computes one tile per multiprocessor at a
 // time. The last of these waves is rarely full, so a product takes longer than its FLOP suggest.
@@ -27,6 +28,6 @@ struct Product {
 };
 
 // Returns the time of the kernels on the GPU, without the gap before them (see call_time.h).
-double seconds_of(const Product& product, const GpuSpeed& gpu);
+double product_seconds(const Product& product, const GpuSpeed& gpu);
 
 }  // namespace hasten::anatomy

@@ -13,6 +13,7 @@
 #include "anatomy/recorder_frame.h"
 #include "anatomy/tensor_shapes.h"
 #include "autograd/kept_results.h"
+#include "base/seconds.h"
 #include "device/device.h"
 #include "hasten/autograd/checkpoint.h"
 #include "hasten/base/text.h"
@@ -282,7 +283,7 @@ void Anatomy::Recorder::end_operator(const at::RecordFunction& function, Frame& 
       (frame.rule != nullptr && frame.rule->group == OperationGroup::none);
   if (is_composed && op.has_cpu_kernel && !op.views) op.uncounted = true;
   Operation& row = rows_[{&op, frame.module, frame.phase}];
-  row.seconds += std::chrono::duration<double>(took - frame.nested_time).count();
+  row.seconds += seconds_of(took - frame.nested_time);
   ++row.count;
   if (calls_.size() < kMaxCalls) calls_.push_back({&row, frame.began, took});
   if (top_ != nullptr && (!computes_nothing || frame.has_counted_children))

@@ -7,6 +7,7 @@
 #include "anatomy/dry_gpu.h"
 #include "anatomy/local_gpu.h"
 #include "anatomy/recorder.h"
+#include "base/seconds.h"
 #include "device/device.h"
 #include "hasten/anatomy/dry_run.h"
 #include "hasten/base/text.h"
@@ -205,7 +206,7 @@ Report Anatomy::Recorder::report() {
   report.tokens = steps_ > 0 ? tokens_in_steps_ : tokens_;
   const bool has_end = !runs_behind_host() || steps_ == options_.steps;
   if (first_phase_began_ && steps_ > 0 && has_end)
-    report.seconds = std::chrono::duration<double>(last_step_ended_ - *first_phase_began_).count();
+    report.seconds = seconds_of(last_step_ended_ - *first_phase_began_);
   fill_memory(report.memory);
   fill_gpu(report);
   fill_operations(report);
@@ -270,13 +271,10 @@ void Anatomy::Recorder::fill_operations(Report& report) const {
     }
     report.operations.push_back(std::move(operation));
   }
-  const auto seconds = [](auto duration) {
-    return std::chrono::duration<double>(duration).count();
-  };
   for (const Call& call : calls_) {
     report.spans.push_back({.operation = places.at(call.row),
-                            .began = seconds(call.began - began_),
-                            .seconds = seconds(call.took)});
+                            .began = seconds_of(call.began - began_),
+                            .seconds = seconds_of(call.took)});
   }
 }
 

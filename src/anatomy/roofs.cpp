@@ -6,6 +6,7 @@
 #include <chrono>
 #include <vector>
 
+#include "base/seconds.h"
 #include "hasten/ops/ops.h"
 #include "hasten/prepare/detail/autocast.h"
 
@@ -14,7 +15,7 @@ namespace {
 
 // Returns the seconds of one call: the median of the faster half of the calls in about 0.1 s.
 template <class Call>
-double seconds_of(Call call) {
+double seconds_of_call(Call call) {
   using Clock = std::chrono::steady_clock;
   call();
   std::vector<double> times;
@@ -22,7 +23,7 @@ double seconds_of(Call call) {
   while (times.size() < 3 || Clock::now() < end) {
     const auto before = Clock::now();
     call();
-    times.push_back(std::chrono::duration<double>(Clock::now() - before).count());
+    times.push_back(seconds_since(before));
   }
   std::sort(times.begin(), times.end());
   return times[times.size() / 4];
@@ -36,17 +37,17 @@ Roofs measure_roofs() {
   constexpr double kFlops = 2.0 * kSize * kSize * kSize;
   Roofs roofs;
   const at::Tensor a = at::ones({kSize, kSize}), b = at::ones({kSize, kSize});
-  roofs.flops_per_second = kFlops / seconds_of([&] { ops::linear(a, b, {}); });
+  roofs.flops_per_second = kFlops / seconds_of_call([&] { ops::linear(a, b, {}); });
   const auto measure = [&](at::ScalarType type) {
     const at::Tensor low = a.to(type);
-    return kFlops / seconds_of([&] { at::mm(low, low); });
+    return kFlops / seconds_of_call([&] { at::mm(low, low); });
   };
   if (bf16_is_fast(at::kCPU)) roofs.bf16_flops_per_second = measure(at::kBFloat16);
   if (fp16_is_fast(at::kCPU)) roofs.fp16_flops_per_second = measure(at::kHalf);
   const at::Tensor from = at::ones({32 << 20});
   at::Tensor to = at::empty_like(from);
   roofs.bytes_per_second =
-      2.0 * static_cast<double>(from.nbytes()) / seconds_of([&] { to.copy_(from); });
+      2.0 * static_cast<double>(from.nbytes()) / seconds_of_call([&] { to.copy_(from); });
   return roofs;
 }
 

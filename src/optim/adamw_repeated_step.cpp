@@ -63,7 +63,7 @@ void AdamW::RepeatedAdamWStep::write_numbers() {
     const auto steps = steps_of(groups_[i]);
     if (!steps)
       throw_not_repeatable("parameters whose numbers of steps differ since it was recorded",
-                           "ask can_repeat() before");
+                           "call can_repeat() first");
     for (const auto& [recorded, step] : *steps)
       groups_[i].counts.at(recorded).fill_(static_cast<double>(step + 1));
   }
@@ -140,14 +140,14 @@ void AdamW::RepeatedAdamWStep::run_group(Group& group, const AdamWOptions& optio
     entries.push_back(optimizer_.entry_of(member.parameter, member.index, options));
     if (!is_unchanged(member))
       throw_not_repeatable("moments that this step converts",
-                           "make a step of the usual kind before");
+                           "call step() once without a graph first");
     counts.push_back(group.counts.at(member.step));
   }
   const auto expected = std::count_if(group.parameters.begin(), group.parameters.end(),
                                       [](const at::Tensor& each) { return each.grad().defined(); });
   if (static_cast<std::size_t>(expected) != with_gradient)
     throw_not_repeatable("a parameter whose first gradient is that of this step",
-                         "make a step of the usual kind before");
+                         "call step() once without a graph first");
   if (entries.empty()) return;
   optimizer_.run_fused(entries, counts, group.rate, options);
   for (const Entry& entry : entries) entry.write_back();

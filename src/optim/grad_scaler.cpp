@@ -15,8 +15,8 @@ namespace {
 [[noreturn]] void throw_scaler_order(const char* call, const char* got, const char* hint) {
   throw UsageError("optim.grad-scaler", {.what = str("GradScaler::", call),
                                          .got = got,
-                                         .expected = "scale(), perhaps unscale_(), step() and "
-                                                     "update(), in this order",
+                                         .expected = "scale(), unscale_() if you clip, step() "
+                                                     "and update(), in this order",
                                          .hint = hint});
 }
 

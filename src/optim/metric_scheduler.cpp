@@ -197,38 +197,46 @@ class MetricKwargs {
  public:
   MetricKwargs(SchedulerType type, const Kwargs& kwargs) : type_(type), kwargs_(kwargs) {}
 
-  double at_least_0(const std::string& name, double fallback) const {
-    const double value = kwargs_.number(name, fallback);
+  double at_least_0(const std::string& name) const {
+    const double value = schedule_number(type_, kwargs_, name);
     if (!(value >= 0)) throw_option(str(name, " ", value), "a number of at least 0");
     return value;
   }
-  // Returns true for `yes` and false for `no`.
-  bool choice(const std::string& name, const std::string& fallback, const std::string& yes,
-              const std::string& no) const {
-    const std::string word = kwargs_.text(name, fallback);
-    if (word != yes && word != no) throw_option(str(name, " ", word), str(no, " or ", yes));
-    return word == yes;
+  // The Trainer sets `mode` by greater_is_better. Without it, a lower metric is better, as in
+  // PyTorch's ReduceLROnPlateau.
+  bool higher_is_better() const {
+    return is_first("mode", kwargs_.text("mode", "min"), "max", "min");
   }
+  bool is_relative() const {
+    const std::string name = "threshold_mode";
+    return is_first(name, schedule_text(type_, kwargs_, name), "rel", "abs");
+  }
+  bool flag(const std::string& name) const { return schedule_flag(type_, kwargs_, name); }
   [[noreturn]] void throw_option(const std::string& got, const std::string& expected) const {
     throw_schedule_kwargs(type_, got, expected);
   }
-  bool flag(const std::string& name) const { return kwargs_.flag(name, false); }
 
  private:
+  // Returns true for `yes` and false for `no`.
+  bool is_first(const std::string& name, const std::string& word, const std::string& yes,
+                const std::string& no) const {
+    if (word != yes && word != no) throw_option(str(name, " ", word), str(no, " or ", yes));
+    return word == yes;
+  }
+
   SchedulerType type_;
   const Kwargs& kwargs_;
 };
 
 MetricRules metric_rules(const MetricKwargs& kwargs, bool greedy) {
-  const MetricRules rules = {
-      .higher_is_better = kwargs.choice("mode", "min", "max", "min"),
-      .relative = kwargs.choice("threshold_mode", greedy ? "abs" : "rel", "rel", "abs"),
-      .factor = kwargs.at_least_0("factor", greedy ? 0.95 : 0.1),
-      .patience = kwargs.at_least_0("patience", 10),
-      .threshold = kwargs.at_least_0("threshold", greedy ? 1e-6 : 1e-4),
-      .cooldown = kwargs.at_least_0("cooldown", 0),
-      .min_lr = kwargs.at_least_0("min_lr", greedy ? 1e-3 : 0),
-      .eps = kwargs.at_least_0("eps", 1e-8)};
+  const MetricRules rules = {.higher_is_better = kwargs.higher_is_better(),
+                             .relative = kwargs.is_relative(),
+                             .factor = kwargs.at_least_0("factor"),
+                             .patience = kwargs.at_least_0("patience"),
+                             .threshold = kwargs.at_least_0("threshold"),
+                             .cooldown = kwargs.at_least_0("cooldown"),
+                             .min_lr = kwargs.at_least_0("min_lr"),
+                             .eps = kwargs.at_least_0("eps")};
   if (rules.factor >= 1 || (greedy && rules.factor == 0))
     kwargs.throw_option(str("factor ", rules.factor), greedy ? "above 0 and below 1" : "below 1");
   return rules;
@@ -255,13 +263,13 @@ std::unique_ptr<MetricScheduler> get_metric_scheduler(SchedulerType type,
   const MetricKwargs checked(type, kwargs);
   if (type == SchedulerType::reduce_lr_on_plateau)
     return std::make_unique<PlateauScheduler>(optimizer, metric_rules(checked, false));
-  const double window = checked.at_least_0("window_size", 50);
+  const double window = checked.at_least_0("window_size");
   if (window < 1) checked.throw_option(str("window_size ", window), "at least 1");
   return std::make_unique<GreedyScheduler>(
       optimizer, metric_rules(checked, true),
-      GreedyRules{.max_lr = checked.at_least_0("max_lr", 1),
-                  .warmup = checked.at_least_0("warmup", 0),
-                  .reset_start = checked.at_least_0("reset_start", 500),
+      GreedyRules{.max_lr = checked.at_least_0("max_lr"),
+                  .warmup = checked.at_least_0("warmup"),
+                  .reset_start = checked.at_least_0("reset_start"),
                   .window = checked.flag("smooth") ? static_cast<std::size_t>(window) : 0});
 }
 

@@ -41,11 +41,11 @@ double min_lr_ratio_of(SchedulerType type, const Kwargs& kwargs, double base_lr)
 }
 
 Factor polynomial(const SchedulerOptions& options, double base_lr) {
-  const double end = options.kwargs.number("lr_end", 1e-7),
-               power = options.kwargs.number("power", 1.0);
+  const SchedulerType type = SchedulerType::polynomial;
+  const double end = schedule_number(type, options.kwargs, "lr_end"),
+               power = schedule_number(type, options.kwargs, "power");
   if (!(base_lr > end))
-    throw_schedule_kwargs(SchedulerType::polynomial, str("lr_end ", end),
-                          str("less than the learning rate, ", base_lr));
+    throw_schedule_kwargs(type, str("lr_end ", end), str("less than the learning rate, ", base_lr));
   const double total = options.num_training_steps, warmup = options.num_warmup_steps;
   return [=](std::int64_t step) {
     const auto s = static_cast<double>(step);
@@ -66,9 +66,9 @@ Factor inverse_sqrt(const SchedulerOptions& options) {
 }
 
 Factor cosine_warmup_with_min_lr(const SchedulerOptions& options, double base_lr) {
-  const double min_ratio =
-      min_lr_ratio_of(SchedulerType::cosine_warmup_with_min_lr, options.kwargs, base_lr);
-  const double cycles = options.kwargs.number("num_cycles", 0.5);
+  const SchedulerType type = SchedulerType::cosine_warmup_with_min_lr;
+  const double min_ratio = min_lr_ratio_of(type, options.kwargs, base_lr);
+  const double cycles = schedule_number(type, options.kwargs, "num_cycles");
   const double warmup = options.num_warmup_steps, total = options.num_training_steps;
   const bool from_rate = options.kwargs.has("warmup_lr_rate");
   const double start = options.kwargs.number("warmup_lr_rate", 0);
@@ -105,10 +105,10 @@ Factor warmup_stable_decay(const SchedulerOptions& options) {
   const double warmup = options.num_warmup_steps, decay = kwargs.number("num_decay_steps", 0);
   const double stable = kwargs.number(
       "num_stable_steps", static_cast<double>(options.num_training_steps) - warmup - decay);
-  const double min_ratio = kwargs.number("min_lr_ratio", 0),
-               cycles = kwargs.number("num_cycles", 0.5);
-  const std::string up = kwargs.text("warmup_type", "linear"),
-                    down = kwargs.text("decay_type", "cosine");
+  const double min_ratio = schedule_number(type, kwargs, "min_lr_ratio"),
+               cycles = schedule_number(type, kwargs, "num_cycles");
+  const std::string up = schedule_text(type, kwargs, "warmup_type"),
+                    down = schedule_text(type, kwargs, "decay_type");
   for (const std::string& shape : {up, down}) {
     if (shape != "linear" && shape != "cosine" && shape != "1-sqrt")
       throw_schedule_kwargs(type, shape, "linear, cosine or 1-sqrt");
@@ -140,13 +140,13 @@ Factor schedule_factor(SchedulerType type, const SchedulerOptions& options, doub
                           : std::max(0.0, (total - s) / std::max(1.0, total - warmup));
       };
     case SchedulerType::cosine: {
-      const double cycles = kwargs.number("num_cycles", 0.5);
+      const double cycles = schedule_number(type, kwargs, "num_cycles");
       return with_warmup(warmup, total, [=](double progress) {
         return std::max(0.0, half_wave(cycles, progress));
       });
     }
     case SchedulerType::cosine_with_restarts: {
-      const double cycles = kwargs.number("num_cycles", 1);
+      const double cycles = schedule_number(type, kwargs, "num_cycles");
       return with_warmup(warmup, total, [=](double progress) {
         return progress >= 1
                    ? 0.0
@@ -163,7 +163,7 @@ Factor schedule_factor(SchedulerType type, const SchedulerOptions& options, doub
       return inverse_sqrt(options);
     case SchedulerType::cosine_with_min_lr: {
       const double min_ratio = min_lr_ratio_of(type, kwargs, base_lr),
-                   cycles = kwargs.number("num_cycles", 0.5);
+                   cycles = schedule_number(type, kwargs, "num_cycles");
       return with_warmup(warmup, total, [=](double progress) {
         return std::max(0.0, half_wave(cycles, progress) * (1 - min_ratio) + min_ratio);
       });
@@ -180,7 +180,11 @@ Factor schedule_factor(SchedulerType type, const SchedulerOptions& options, doub
                         .expected = "a schedule that depends on the step alone",
                         .hint = "use get_metric_scheduler()"});
   }
-  throw UsageError("optim.unknown-scheduler", {.what = "a SchedulerType that is not in the list"});
+  throw UsageError("optim.unknown-scheduler",
+                   {.what = "get_scheduler()",
+                    .got = str("SchedulerType ", static_cast<int>(type)),
+                    .expected = "a SchedulerType of the list",
+                    .hint = "use one of the names in hasten/options/training_arguments.h"});
 }
 
 LambdaLR::LambdaLR(torch::optim::Optimizer& optimizer, std::vector<Factor> factors)

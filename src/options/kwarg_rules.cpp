@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <stdexcept>
 
 #include "base/did_you_mean.h"
 #include "hasten/base/error.h"
@@ -171,6 +172,13 @@ void check_kwargs(const std::string& option, std::string_view owner, const Kwarg
                       {.what = std::string(owner) + " needs " + std::string(rule.name),
                        .hint = "set --" + option + " " + std::string(rule.name) + "=..."});
   }
+}
+
+KwargValue default_of(const std::vector<KwargRule>& rules, std::string_view owner,
+                      std::string_view name) {
+  const KwargRule* rule = find_rule(rules, owner, name);
+  if (!rule) throw std::out_of_range(str(owner, " has no key ", name));
+  return rule->default_text;
 }
 
 void normalize_choices(std::string_view owner, Kwargs& kwargs,

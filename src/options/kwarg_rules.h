@@ -1,11 +1,13 @@
 // File: options/kwarg_rules.h (internal)
 // The keys that lr_scheduler_kwargs, optim_args and activation_checkpointing_kwargs may hold. The
-// checks, the schedules themselves and the reference page use the same tables.
+// checks and the reference page use these tables, and the schedules take their defaults from them.
+// trainer/optimizer_builder.cpp states the defaults of optim_args again.
 //
 //   check_kwargs("optim_args", "sgd", {{"momentum", 0.9}}, optimizer_rules());
 //
-// Throws ConfigError "config.unknown-key", "config.out-of-range" and "config.missing". Thread rule:
-// constants and pure functions.
+// check_kwargs() throws ConfigError "config.unknown-key", "config.out-of-range" and
+// "config.missing"; default_of() throws std::out_of_range.
+// Thread rule: constants and pure functions.
 #pragma once
 
 #include <optional>
@@ -41,8 +43,13 @@ const std::vector<KwargRule>& sharing_rules();
 void check_kwargs(const std::string& option, std::string_view owner, const Kwargs& kwargs,
                   const std::vector<KwargRule>& rules);
 
-// Replaces each value that is one of several words by the spelling in the rules, because the case
-// of letters does not count in check_kwargs(), and what reads the value compares it exactly.
+// Returns the value that applies without the key, which is a number or a word. Throws if the rules
+// do not have the key.
+HASTEN_INTERNAL_API KwargValue default_of(const std::vector<KwargRule>& rules,
+                                          std::string_view owner, std::string_view name);
+
+// Replaces each value that is one of several words by the spelling in the rules. check_kwargs()
+// accepts capital letters, but the functions that read the value compare it exactly.
 void normalize_choices(std::string_view owner, Kwargs& kwargs, const std::vector<KwargRule>& rules);
 
 // The owners of recomputation_rules() and sharing_rules().

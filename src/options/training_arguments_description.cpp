@@ -110,13 +110,14 @@ void optimizer(ArgumentDescriber& d) {
       .below(1);
   d("neftune_noise_alpha", &TrainingArguments::neftune_noise_alpha,
     "Add uniform noise to the embeddings during training (NEFTune): at most this number, divided "
-    "by the square root of length times hidden size. If unset, none.")
+    "by the square root of length times hidden size. If unset, no noise is added.")
       .at_least(0);
   d("step_in_backward", &TrainingArguments::step_in_backward,
     "Update each parameter in the backward pass, as soon as its gradient is complete, and free the "
-    "gradient. Needs max_grad_norm 0, one process, and a step of one batch.");
+    "gradient. It needs max_grad_norm 0, one process, and a step of one batch.");
   d("offload_optimizer_states", &TrainingArguments::offload_optimizer_states,
-    "Keep the optimizer's states in host memory and step on the CPU. No effect on the CPU.");
+    "Keep the optimizer's states in host memory and step on the CPU. It has no effect on "
+    "the CPU.");
   d("use_liger_kernel", &TrainingArguments::use_liger_kernel,
     "Compute the loss of masked-lm, causal-lm and token-classification for some tokens at a time, "
     "without "
@@ -136,7 +137,7 @@ void precision(ArgumentDescriber& d) {
     "Evaluate in float16 (autocast). Weights stay float32.");
   d("tf32", &TrainingArguments::tf32,
     "Compute products of float32 in TF32 on a GPU, which keeps 10 of 23 bits of their factors. If "
-    "unset, LibTorch's choice: convolutions and recurrent layers only.");
+    "unset, LibTorch decides: convolutions and recurrent layers only.");
   d("weights_dtype", &TrainingArguments::weights_dtype,
     "Keep weights and gradients in this type, also in files. With bfloat16 AdamW rounds its "
     "updates "
@@ -147,8 +148,9 @@ void precision(ArgumentDescriber& d) {
     "Use this many threads for one operation on the CPU; 0 means LibTorch's choice.")
       .at_least(0);
   d("torch_empty_cache_steps", &TrainingArguments::torch_empty_cache_steps,
-    "Empty the accelerator's cache at intervals of this many steps. If unset, never. No effect on "
-    "the CPU.")
+    "Empty the accelerator's cache at intervals of this many steps. If unset, the cache is never "
+    "emptied. It "
+    "has no effect on the CPU.")
       .at_least(1);
   d("activation_checkpointing", &TrainingArguments::activation_checkpointing,
     "Recompute the activations of layers in the backward pass instead of keeping them, which takes "
@@ -158,22 +160,24 @@ void precision(ArgumentDescriber& d) {
     "Set what is recomputed: name=value,... or a JSON object, or a map in files.")
       .former_name("gradient_checkpointing_kwargs");
   d("activation_offloading", &TrainingArguments::activation_offloading,
-    "Keep large activations in host memory between the forward and the backward pass. An error on "
-    "the CPU, where they are in host memory already.");
+    "Keep large activations in host memory between the forward and the backward pass. It is an "
+    "error "
+    "on the CPU, where they are in host memory already.");
   d("padding_free", &TrainingArguments::padding_free,
     "Compute batches without padding, also on a GPU: the host puts the rows of a batch into one "
     "row, and attention gets their lengths. Evaluations keep padding if something reads outputs of "
-    "tokens. For models of hasten's own that read texts. An error on a TPU.");
+    "tokens. It is for models of hasten's own that read texts. It is an error on a TPU.");
   d("cuda_graph", &TrainingArguments::cuda_graph,
-    "Start all kernels of a step with one call. Helps where the host is slower than the GPU. Needs "
-    "AdamW and one process. If unset, for models of hasten's own whose batches keep one shape; "
-    "with true, rows are padded to a few lengths, and a run that cannot do so says why.");
+    "Start all kernels of a step with one call. It helps where the host is slower than the GPU. It "
+    "needs AdamW and one process. If unset, it is on for models of hasten's own whose batches keep "
+    "one shape; with true, rows are padded to a few lengths, and a run that cannot do so says "
+    "why.");
   d("full_determinism", &TrainingArguments::full_determinism,
     "Use only deterministic kernels, which are slower.");
   d("seed", &TrainingArguments::seed, "Set the seed of weights, dropout and data order.")
       .at_least(0);
   d("data_seed", &TrainingArguments::data_seed,
-    "Set the seed of the data order only. If unset, seed.")
+    "Set the seed of the data order only. If unset, seed is used.")
       .at_least(0);
 }
 
@@ -207,13 +211,11 @@ void logging(ArgumentDescriber& d) {
       .one_of({"none", "all", "tensorboard", "jsonl", "csv", "mlflow"})
       .unimplemented_choices(config::unsupported_trackers());
   d("logging_dir", &TrainingArguments::logging_dir,
-    "Write the files of trackers to this folder. If unset, the variable TENSORBOARD_LOGGING_DIR, "
-    "or "
-    "else the folder runs in output_dir.");
+    "Write the files of trackers to this folder. If unset, the variable "
+    "TENSORBOARD_LOGGING_DIR names it, or else it is the folder runs in output_dir.");
   d("run_name", &TrainingArguments::run_name,
-    "Set the name of the run, which is the last folder of the files of trackers. If unset, the "
-    "time "
-    "and the host's name in the default folder.");
+    "Set the name of the run, which is the last folder of the files of trackers. If unset, it is "
+    "the time and the host's name in the default folder.");
   d("skip_memory_metrics", &TrainingArguments::skip_memory_metrics,
     "Leave memory figures out of the metrics.");
   d("anatomy", &TrainingArguments::anatomy,
@@ -230,7 +232,7 @@ void evaluation(ArgumentDescriber& d) {
       .former_name("evaluation_strategy");
   d("eval_steps", &TrainingArguments::eval_steps,
     "Evaluate at intervals of this many steps; below 1, of this share of all steps. If unset, "
-    "logging_steps.")
+    "logging_steps applies.")
       .at_least(0);
   d("eval_delay", &TrainingArguments::eval_delay,
     "Wait this many steps or epochs, whichever eval_strategy counts, before the first evaluation.")
@@ -238,7 +240,7 @@ void evaluation(ArgumentDescriber& d) {
   d("eval_on_start", &TrainingArguments::eval_on_start, "Also evaluate before the first step.");
   d("eval_accumulation_steps", &TrainingArguments::eval_accumulation_steps,
     "Move predictions from the device to memory at intervals of this many batches. If unset, all "
-    "at the end. No effect on the CPU.")
+    "are moved at the end. It has no effect on the CPU.")
       .at_least(1);
   d("prediction_loss_only", &TrainingArguments::prediction_loss_only,
     "Keep only the loss, without predictions and metrics.");
@@ -275,8 +277,8 @@ void checkpoints(ArgumentDescriber& d) {
     "Select the best checkpoint by this metric, with or without `eval_`. If unset, "
     "load_best_model_at_end sets it to loss.");
   d("greater_is_better", &TrainingArguments::greater_is_better,
-    "Treat larger values of metric_for_best_model as better. If unset, true unless its name ends "
-    "in `loss`.");
+    "Treat larger values of metric_for_best_model as better. If unset, it is true unless its name "
+    "ends in `loss`.");
   d("save_on_each_node", &TrainingArguments::save_on_each_node,
     "Let the main process of each machine write, for machines without a shared folder. Otherwise "
     "only the job's main process writes.");
@@ -307,13 +309,13 @@ void data(ArgumentDescriber& d) {
     "Load batches with this many background workers; 0 means in the training thread.")
       .at_least(0);
   d("dataloader_pin_memory", &TrainingArguments::dataloader_pin_memory,
-    "Load batches into pinned memory. No effect on the CPU.");
+    "Load batches into pinned memory. It has no effect on the CPU.");
   d("dataloader_prefetch_factor", &TrainingArguments::dataloader_prefetch_factor,
-    "Load this many batches ahead with each worker. If unset, 2.")
+    "Load this many batches ahead with each worker. If unset, the number is 2.")
       .at_least(1);
   d("label_names", &TrainingArguments::label_names,
     "Set the column of the labels, or several, of which the first weights a batch. If unset, "
-    "labels.");
+    "it is labels.");
 }
 
 void several_processes(ArgumentDescriber& d) {
@@ -321,15 +323,15 @@ void several_processes(ArgumentDescriber& d) {
   d("accelerator_config", &TrainingArguments::accelerator_config,
     "Set how processes share batches: name=value,... or a JSON object, or a map in files.");
   d("ddp_find_unused_parameters", &TrainingArguments::ddp_find_unused_parameters,
-    "Allow steps that do not use every parameter. If unset, false, and such a step is an error "
-    "that names the parameters.");
+    "Allow steps that do not use every parameter. If unset, it is false, and such a step is an "
+    "error that names the parameters.");
   d("ddp_bucket_cap_mb", &TrainingArguments::ddp_bucket_cap_mb,
-    "Exchange gradients in buckets of this many MiB. If unset, 25.")
+    "Exchange gradients in buckets of this many MiB. If unset, the size is 25.")
       .at_least(1);
   d("ddp_broadcast_buffers", &TrainingArguments::ddp_broadcast_buffers,
-    "Broadcast the main process's buffers before each forward pass. If unset, true.");
+    "Broadcast the main process's buffers before each forward pass. If unset, it is true.");
   d("ddp_static_graph", &TrainingArguments::ddp_static_graph,
-    "Assume that every step uses the same parameters in the same order. If unset, false.");
+    "Assume that every step uses the same parameters in the same order. If unset, it is false.");
   d("ddp_timeout", &TrainingArguments::ddp_timeout,
     "Wait at most this many seconds for other processes.")
       .at_least(1);
@@ -337,8 +339,8 @@ void several_processes(ArgumentDescriber& d) {
     "Divide each step between this many virtual ranks, a power of two, so that any number of "
     "processes that divides it computes the same bits and can continue from a checkpoint of "
     "another "
-    "number (docs/distributed.md). per_device_train_batch_size is that of a virtual rank. Works on "
-    "the CPU only; num_threads is 1 unless it is set. 0 means none.")
+    "number (docs/distributed.md). per_device_train_batch_size is that of a virtual rank. It works "
+    "on the CPU only; num_threads is 1 unless it is set. 0 means none.")
       .at_least(0);
 }
 

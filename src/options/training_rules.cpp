@@ -44,6 +44,15 @@ void check_metric_schedule(const TrainingArguments& arguments) {
                  "remove mode, which follows greater_is_better");
 }
 
+void check_polynomial(const TrainingArguments& arguments) {
+  const double end = arguments.lr_scheduler_kwargs.number(
+      "lr_end", default_of(schedule_rules(), "polynomial", "lr_end").number());
+  if (end < arguments.learning_rate) return;
+  throw_conflict(
+      str("polynomial: lr_end ", end, " is not below learning_rate ", arguments.learning_rate),
+      "use --lr_scheduler_kwargs lr_end=0");
+}
+
 void check_schedule_kwargs(const TrainingArguments& arguments) {
   const std::string_view owner = name_of(arguments.lr_scheduler_type);
   const Kwargs& kwargs = arguments.lr_scheduler_kwargs;
@@ -53,11 +62,7 @@ void check_schedule_kwargs(const TrainingArguments& arguments) {
     case SchedulerType::cosine_warmup_with_min_lr:
       return check_min_lr(owner, kwargs);
     case SchedulerType::polynomial:
-      if (kwargs.number("lr_end", 1e-7) < arguments.learning_rate) return;
-      throw_conflict("polynomial: lr_end " + str(kwargs.number("lr_end", 1e-7)) +
-                         " is not below learning_rate " + str(arguments.learning_rate),
-                     "use --lr_scheduler_kwargs lr_end=0");
-      break;
+      return check_polynomial(arguments);
     case SchedulerType::reduce_lr_on_plateau:
     case SchedulerType::greedy:
       return check_metric_schedule(arguments);

@@ -6,6 +6,7 @@
 #include <map>
 #include <optional>
 
+#include "base/seconds.h"
 #include "hasten/base/error.h"
 #include "hasten/base/text.h"
 #include "hasten/plan/plan.h"
@@ -490,7 +491,7 @@ StepPlan plan_step(const PlanOptions& options) {
                                        ", which the program takes without a model")});
   }
   StepPlan plan = Search(options).run();
-  plan.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  plan.seconds = seconds_since(start);
   return plan;
 }
 

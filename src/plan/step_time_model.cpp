@@ -8,6 +8,7 @@
 
 #include "anatomy/expected_step.h"
 #include "anatomy/roofline.h"
+#include "base/seconds.h"
 #include "device/host_traffic.h"
 #include "hasten/machine/gpus.h"
 #include "machine/host_links.h"
@@ -15,14 +16,9 @@
 namespace hasten {
 namespace {
 
-using Steady = std::chrono::steady_clock;
 using anatomy::CollectedCall;
 using anatomy::OperationGroup;
 using anatomy::Phase;
-
-double seconds_since(Steady::time_point start) {
-  return std::chrono::duration<double>(Steady::now() - start).count();
-}
 
 // Returns the mean seconds of one call in a chain of operators and its backward pass.
 template <class Operator>
@@ -127,7 +123,7 @@ void StepTimeModel::measure(const anatomy::CallCollector& calls) {
     const auto& [signature, call] = *each;
     const double expected = 5 * roofline(call);  // three calls and their operands
     if (expected > budget_) continue;
-    const auto start = Steady::now();
+    const auto start = std::chrono::steady_clock::now();
     const double seconds = anatomy::measured_seconds(call, 0.002);
     budget_ -= seconds_since(start);
     if (seconds <= 0) continue;

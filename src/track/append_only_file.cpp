@@ -19,6 +19,7 @@
 #include "base/file_calls.h"
 #include "base/json_line.h"
 #include "base/json_number.h"
+#include "base/seconds.h"
 #include "base/strict_json.h"
 #include "hasten/base/error.h"
 #include "hasten/base/files.h"
@@ -206,8 +207,7 @@ std::filesystem::path AppendOnlyFile::abandoned_index() const {
 }
 
 double seconds_since_epoch() {
-  const auto now = std::chrono::system_clock::now().time_since_epoch();
-  return std::chrono::duration<double>(now).count();
+  return seconds_of(std::chrono::system_clock::now().time_since_epoch());
 }
 
 }  // namespace hasten

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "base/seconds.h"
 #include "hasten/base/text.h"
 
 namespace hasten {
@@ -56,7 +57,7 @@ void ProgressBar::close() {
 }
 
 std::string ProgressBar::line(int columns) const {
-  const double seconds = std::chrono::duration<double>(Clock::now() - start_).count();
+  const double seconds = seconds_since(start_);
   const auto fresh = static_cast<double>(done_ - initial_);
   const double rate = seconds > 0 ? fresh / seconds : 0;
   const double fraction =

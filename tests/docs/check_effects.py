@@ -70,7 +70,7 @@ def effects_of(text):
 def main():
     problems, used, files = [], {}, 0
     for base in ("include/hasten", "src"):
-        for path in sorted(p for p in (ROOT / base).rglob("*") if p.suffix in (".h", ".cpp")):
+        for path in sorted(p for p in (ROOT / base).rglob("*") if p.suffix in (".h", ".cpp", ".cu")):
             name = path.relative_to(ROOT).as_posix()
             if name.startswith(NOT_READ):
                 continue

@@ -73,7 +73,7 @@ def problem_of(folder, quote, included):
 def private_problems():
     """Yields the lines in the folders ACCELERATOR_USERS that reach the Accelerator's private state, and the lines that would give them access."""
     for folder in ("src", "include/hasten"):
-        for path in sorted(p for p in (ROOT / folder).rglob("*") if p.suffix in (".h", ".cpp")):
+        for path in sorted(p for p in (ROOT / folder).rglob("*") if p.suffix in (".h", ".cpp", ".cu")):
             name = path.relative_to(ROOT / folder).as_posix()
             for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
                 code = line.split("//")[0]
@@ -86,7 +86,7 @@ def private_problems():
 def device_problems():
     """Yields the lines outside a device's sources that ask for a kind of device."""
     for folder in ("src", "include", "cli"):
-        for path in sorted(p for p in (ROOT / folder).rglob("*") if p.suffix in (".h", ".cpp")):
+        for path in sorted(p for p in (ROOT / folder).rglob("*") if p.suffix in (".h", ".cpp", ".cu")):
             name = path.relative_to(ROOT).as_posix()
             for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
                 if not name.startswith(DEVICE_SOURCES) and DEVICE_KIND.search(line.split("//")[0]):
@@ -106,7 +106,7 @@ def repeated_names():
     """Yields the names that several files have. It ignores FOREIGN_NAMES, whose file names another library determines."""
     files = defaultdict(list)
     for folder in ("include/hasten", "src", "cli"):
-        for path in sorted(p for p in (ROOT / folder).rglob("*") if p.suffix in (".h", ".cpp")):
+        for path in sorted(p for p in (ROOT / folder).rglob("*") if p.suffix in (".h", ".cpp", ".cu")):
             name = path.relative_to(ROOT).as_posix()
             if not name.startswith(FOREIGN_NAMES):
                 files[path.name].append(name)
@@ -118,7 +118,7 @@ def repeated_names():
 def main():
     includes, problems = 0, [*device_problems(), *private_problems(), *detail_problems(), *repeated_names()]
     for base in ("include/hasten", "src"):
-        for path in sorted(p for p in (ROOT / base).rglob("*") if p.suffix in (".h", ".cpp")):
+        for path in sorted(p for p in (ROOT / base).rglob("*") if p.suffix in (".h", ".cpp", ".cu")):
             folder = folder_of(path.relative_to(ROOT / base).as_posix())
             if folder not in ORDER:
                 problems.append(f"{path.relative_to(ROOT)}: the folder {folder} is not in ORDER")

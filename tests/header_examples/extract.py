@@ -4,8 +4,9 @@
     extract.py INCLUDE CONTEXTS OUT     the folder that contains hasten/, the folder of contexts, and the program to write
 
 An example is a series of comment lines that are indented by three or more spaces. CONTEXTS/any.h declares the variables that examples use but do not
-declare, and CONTEXTS/FOLDER.h declares the variables for the headers of one folder. A line that begins with `$ ` belongs to a shell example. The exit
-code is 1 if a header has no example. Headers in a folder `detail` need no example, because they are parts of other headers, which users include.
+declare, and CONTEXTS/FOLDER.h declares the variables for the headers of one folder. A line that begins with `$ ` belongs to a shell example, and a
+line that begins with `# Python` to a Python example. The exit code is 1 if a header has no example. Headers in a folder `detail` need no example,
+because they are parts of other headers, which users include.
 """
 import pathlib
 import re
@@ -31,7 +32,7 @@ def examples(text):
             found.append(block)
         block = []
     return [lines for lines in found if any(";" in line or line.startswith("#") for _, line in lines)
-            and not any(line.startswith("$ ") for _, line in lines)]
+            and not any(line.startswith(("$ ", "# Python")) for _, line in lines)]
 
 
 def parts(lines):

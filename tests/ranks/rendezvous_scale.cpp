@@ -23,6 +23,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/seconds.h"
 #include "hasten/base/error.h"
 #include "processor_time.h"
 #include "rendezvous/job_server.h"
@@ -49,10 +50,6 @@ struct Outcome {
   double longest_silence = 0;  // the coordinator's, in seconds
   char problem[128] = "";
 };
-
-double seconds_since(Clock::time_point began) {
-  return std::chrono::duration<double>(Clock::now() - began).count();
-}
 
 // The launchers of some machines, in one thread. They join, and send messages until the end.
 class Launchers {

@@ -43,18 +43,18 @@ HASTEN_API bool is_out_of_memory(const std::exception& error);
 
 // A change of the step that takes less memory, such as a different optimizer.
 struct MemorySavingChange {
-  std::string name;              // For the message: "with optim adafactor".
-  std::function<void()> change;  // Called in a fork of this process.
+  std::string name = {};              // For the message: "with optim adafactor".
+  std::function<void()> change = {};  // Called in a fork of this process.
 };
 
 struct ExplainableStep {
   // Runs the step with the first `rows` rows of the batch. Dry runs call it again.
-  std::function<void(std::int64_t rows)> step;
+  std::function<void(std::int64_t rows)> step = {};
   std::int64_t rows = 1;
   // The trained parameters. Their gradients show how far a backward pass got.
-  std::vector<at::Tensor> parameters;
+  std::vector<at::Tensor> parameters = {};
   // Makes an Anatomy that knows the model and the optimizer.
-  std::function<Anatomy(const AnatomyOptions&)> anatomy;
+  std::function<Anatomy(const AnatomyOptions&)> anatomy = {};
   std::vector<MemorySavingChange> memory_saving_changes = {};  // Also tried with all rows.
 };
 

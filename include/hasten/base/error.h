@@ -26,10 +26,10 @@ namespace hasten {
 
 // The parts of a message. Empty parts are omitted.
 struct ErrorText {
-  std::string what;      // What is wrong, and where (file, key, tensor, row).
-  std::string got;       // The value that was found.
-  std::string expected;  // The values that are allowed.
-  std::string hint;      // What to do about it.
+  std::string what = {};      // What is wrong, and where (file, key, tensor, row).
+  std::string got = {};       // The value that was found.
+  std::string expected = {};  // The values that are allowed.
+  std::string hint = {};      // What to do about it.
 };
 
 class HASTEN_API Error : public std::runtime_error {

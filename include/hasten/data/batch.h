@@ -23,7 +23,8 @@
 // visit_tensors(batch, f) does the same as for_each_tensor, but compiles only for a TensorBatch: a
 // batch of tensors and nothing else, or a type with a visit_tensors of its own.
 //
-// Thread rule: the same as for the batch.
+// Both throw only what the given function and a visit_tensors of the batch throw. Thread rule: the
+// same as for the batch.
 #pragma once
 
 #include <ATen/core/Tensor.h>

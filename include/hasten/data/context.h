@@ -22,7 +22,7 @@
 // keys need not depend on the process or the worker. A stream gets no key when it makes a row. It
 // draws its random numbers in the process that reads it, which is rank 0 if rank 0 dispatches
 // batches.
-// Thread rule: values.
+// Nothing throws. Thread rule: values.
 #pragma once
 
 #include <cstdint>

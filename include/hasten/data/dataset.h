@@ -26,6 +26,9 @@
 //  for themselves (dispatch_batches = false) then read one part each instead of the whole stream.
 //  A later call divides the whole stream again.
 //
+// These functions may throw. The pass through the loader then throws, with the batch in the message
+// (hasten/data/loader.h). make_loader() throws ConfigError "data.option" and DataError
+// "data.empty".
 // Thread rule: with workers, get and get_batch of one dataset are called on several threads at
 // once; a stream is called on one thread at a time.
 #pragma once

@@ -4,7 +4,7 @@
 //   RowRandom random(RowContext{.seed = 42, .epoch = 3, .row = 7}.key());
 //   if (random.uniform() < 0.15) std::cout << random.below(1000);
 //
-// Thread rule: one thread at a time.
+// Nothing throws. Thread rule: one thread at a time.
 // Source: SplitMix64 (Steele, Lea and Flood, 2014).
 #pragma once
 

@@ -18,6 +18,8 @@
 // They also depend only on the seed and the epoch, so processes share one order, and a loader
 // resumes in the middle of it. Their random numbers come from a CPU generator of torch, seeded with
 // seed + epoch.
+// Throws UsageError "data.order" for an order that names a row that does not exist, for unusable
+// weights, and for lengths or weights of another number of rows.
 // Thread rule: many threads may read an EpochOrder, each with its own `scratch`.
 #pragma once
 
@@ -56,7 +58,7 @@ HASTEN_API OrderFunction length_grouped_order(std::vector<std::int64_t> lengths,
 
 struct WeightedRows {
   // One for each row, not negative; a row is drawn with a probability proportional to its weight.
-  std::vector<double> weights;
+  std::vector<double> weights = {};
   std::int64_t num_samples = 0;  // Rows of an epoch; 0 means one per weight.
   // If false, no row is drawn twice in an epoch, and num_samples rows must have a weight above 0.
   bool replacement = true;

@@ -26,10 +26,10 @@ namespace hasten {
 // A row. It is valid while its dataset exists and no rows are added. A span is empty if the dataset
 // has no such column.
 struct TokenRow {
-  std::span<const std::int32_t> input_ids;
-  std::span<const std::int32_t> token_type_ids;
-  std::span<const std::int32_t> token_labels;  // One per token.
-  at::Tensor label;                            // Undefined: none.
+  std::span<const std::int32_t> input_ids = {};
+  std::span<const std::int32_t> token_type_ids = {};
+  std::span<const std::int32_t> token_labels = {};  // One per token.
+  at::Tensor label = {};                            // Undefined: none.
 };
 
 class HASTEN_API TokenDataset {

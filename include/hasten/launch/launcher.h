@@ -43,22 +43,22 @@ struct Round {
   std::int64_t first_rank = 0;  // The lowest rank of this machine.
   std::int64_t world_size = 1;
   std::int64_t processes = 1;  // Processes on this machine.
-  std::string master_addr;
+  std::string master_addr = {};
   int master_port = 0;
-  std::string store;  // HOST:PORT of the job's key-value store.
-  std::string token;
+  std::string store = {};  // HOST:PORT of the job's key-value store.
+  std::string token = {};
   // The job's name, the same on all machines. If empty, this launcher uses its own name for the
   // job.
-  std::string run_id;
+  std::string run_id = {};
 };
 
 // The command that starts one process.
 struct RankCommand {
-  std::vector<std::string> program;
-  std::vector<std::string> environment;  // NAME=value, in addition to the launcher's own.
+  std::vector<std::string> program = {};
+  std::vector<std::string> environment = {};  // NAME=value, in addition to the launcher's own.
   // The CPUs that the process may use, a subset of the launcher's CPUs. If empty, it may use all of
   // them.
-  std::vector<int> cores;
+  std::vector<int> cores = {};
 };
 
 // The number of processes on this machine.

@@ -29,16 +29,16 @@ struct SlurmScript {
   std::string hasten = "hasten";  // The command, as the cluster's machines find it.
   std::string job_name = "hasten";
   std::int64_t num_machines = 1;
-  std::string time;  // "1-12:00:00"; empty for the partition's limit.
-  std::string partition;
-  std::string account;
+  std::string time = {};  // "1-12:00:00"; empty for the partition's limit.
+  std::string partition = {};
+  std::string account = {};
   // "USR1@120", sent to the launchers before the time is up; empty for none. A job that it has
   // stopped is requeued.
-  std::string signal;
-  std::optional<std::int64_t> gpus_per_node;
-  std::optional<std::int64_t> cpus_per_task;  // Cores per machine; unset for whole machines.
-  std::vector<std::string> options;           // Further options of each launcher.
-  std::vector<std::string> program;           // With its arguments.
+  std::string signal = {};
+  std::optional<std::int64_t> gpus_per_node = {};
+  std::optional<std::int64_t> cpus_per_task = {};  // Cores per machine; unset for whole machines.
+  std::vector<std::string> options = {};           // Further options of each launcher.
+  std::vector<std::string> program = {};           // With its arguments.
 };
 
 // Returns the script for this configuration. Only options that differ from their defaults, or that

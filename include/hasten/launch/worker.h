@@ -49,12 +49,12 @@ struct Worker {
   std::int64_t local_world_size = 1;
   std::int64_t machine_rank = 0;
   std::int64_t num_machines = 1;
-  std::int64_t attempt = 0;    // The number of earlier restarts.
-  std::string job;             // Number or name of the job; empty if unknown.
-  std::string master_addr;     // Address of rank 0; empty if world_size is 1.
-  int master_port = 0;         // 0 if world_size is 1.
-  std::string address_source;  // "MASTER_ADDR", "the first host of SLURM_JOB_NODELIST", ...
-  std::string port_source;     // "MASTER_PORT", "the job's number 4711", ...
+  std::int64_t attempt = 0;         // The number of earlier restarts.
+  std::string job = {};             // Number or name of the job; empty if unknown.
+  std::string master_addr = {};     // Address of rank 0; empty if world_size is 1.
+  int master_port = 0;              // 0 if world_size is 1.
+  std::string address_source = {};  // "MASTER_ADDR", "the first host of SLURM_JOB_NODELIST", ...
+  std::string port_source = {};     // "MASTER_PORT", "the job's number 4711", ...
   // True if torchrun's agent serves the TCPStore at that port, so that all ranks are clients.
   bool store_is_served = false;
 };

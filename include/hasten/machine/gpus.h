@@ -9,6 +9,7 @@
 // which is less than the card's label. Sources: NVIDIA's data sheets for the speed, LibTorch's
 // out-of-memory messages in public issue threads for memory and context, except that the contexts
 // of the H100 80 GB and the H200 are measured (docs/anatomy.md, "Which GPUs"). Needs no torch.
+// find_gpu() throws ConfigError "config.unknown-device" for an unknown name.
 // Thread rule: constants.
 #pragma once
 

@@ -11,7 +11,8 @@
 //     }
 //   };
 //
-// GPT2LMHeadModel and LlamaForCausalLM implement it. Thread rule: that of the module.
+// GPT2LMHeadModel and LlamaForCausalLM implement it. generate() throws what these functions throw.
+// Thread rule: that of the module.
 #pragma once
 
 #include "hasten/base/detail/export.h"

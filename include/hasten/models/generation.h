@@ -52,7 +52,7 @@ struct GenerationOptions {
   // The maximum number of tokens of a sequence with its prompt, and the maximum number of new
   // tokens, which takes precedence. If both are unset, the maximum is 20 new tokens, or fewer if
   // the model has no more positions.
-  std::optional<std::int64_t> max_length, max_new_tokens;
+  std::optional<std::int64_t> max_length = {}, max_new_tokens = {};
   // A sequence does not end before this many tokens with the prompt, or before this many new
   // tokens, which takes precedence if it is above 0.
   std::int64_t min_length = 0, min_new_tokens = 0;
@@ -68,24 +68,25 @@ struct GenerationOptions {
   // Only the smallest set of tokens with probabilities that sum to at least p. Among equally
   // probable tokens, those with the larger ids are kept.
   double top_p = 1;
-  std::optional<double> min_p;  // only tokens of at least this share of the highest probability
+  // Only tokens of at least this share of the highest probability.
+  std::optional<double> min_p = {};
   // The seed of the samples. If unset, LibTorch's default CPU generator is used.
-  std::optional<std::uint64_t> seed;
+  std::optional<std::uint64_t> seed = {};
 
   double repetition_penalty = 1;          // above 0; above 1 makes tokens of the text less probable
   std::int64_t no_repeat_ngram_size = 0;  // no n tokens occur twice; 0 allows it
 
-  std::vector<std::int64_t> eos_token_id;  // each of them ends a sequence
+  std::vector<std::int64_t> eos_token_id = {};  // each of them ends a sequence
   // The token that pads a sequence after its end, which must be in the model's vocabulary. If
   // unset, it is the first of eos_token_id.
-  std::optional<std::int64_t> pad_token_id;
+  std::optional<std::int64_t> pad_token_id = {};
 
   // Called after each step with the next token of each row. Not called in a beam search, because
   // its tokens may change until the end.
-  std::function<void(const std::vector<std::int64_t>& next)> on_tokens;
+  std::function<void(const std::vector<std::int64_t>& next)> on_tokens = {};
   // Called with the memory of caches and beams whenever it has been allocated, for
   // Anatomy::watch_functionality.
-  std::function<void(const std::vector<at::Tensor>& memory)> on_memory;
+  std::function<void(const std::vector<at::Tensor>& memory)> on_memory = {};
 };
 
 struct GenerationOutput {

@@ -11,7 +11,8 @@
 //   };
 //
 // The forward pass has to multiply by the weight with linear, matmul, mm or addmm. The weight, or
-// its transpose, must be the right operand. Thread rule: the same as for the module.
+// its transpose, must be the right operand. add_lora() throws what these functions throw. Thread
+// rule: the same as for the module.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -26,7 +27,7 @@ namespace hasten {
 struct LinearLayer {
   // The path from this module to the module that has registered the parameter "weight"; empty for
   // this module itself.
-  std::string path;
+  std::string path = {};
   // True if the weight is [in, out], as in GPT-2's Conv1D, and not [out, in].
   bool is_transposed = false;
 };

@@ -9,7 +9,9 @@
 //   loaded.model->save_pretrained("out");  // writes config.json and model.safetensors
 //
 // Parameters have the names of transformers' state_dict. Weights are float, and on the CPU until
-// they are moved. Thread rule: one thread at a time, as with LibTorch's modules.
+// they are moved. Loading throws DataError "models.*", "weights.*" and "safetensors.*", UsageError
+// "models.unknown-task", and IoError; saving throws IoError.
+// Thread rule: one thread at a time, as with LibTorch's modules.
 #pragma once
 
 #include <torch/nn/module.h>
@@ -30,11 +32,11 @@ namespace hasten {
 
 // The results of a model. A tensor is undefined if the model or the call does not compute it.
 struct ModelOutput {
-  at::Tensor loss;    // a scalar, the mean over the labels that count
-  at::Tensor logits;  // [batch, labels], or [batch, length, labels or vocabulary]
+  at::Tensor loss = {};    // a scalar, the mean over the labels that count
+  at::Tensor logits = {};  // [batch, labels], or [batch, length, labels or vocabulary]
   // [batch, length, hidden]; undefined if a text classifier has left out the padding.
-  at::Tensor last_hidden_state;
-  at::Tensor pooler_output;  // [batch, hidden]
+  at::Tensor last_hidden_state = {};
+  at::Tensor pooler_output = {};  // [batch, hidden]
   // Other outputs by name, each with a row for each row of the batch, such as the two logits of
   // question answering. Trainer::predict() returns them, and metrics take them.
   TensorDict others = {};
@@ -128,16 +130,17 @@ enum class Task {
 
 struct ModelOptions {
   Task task = Task::text_classification;
-  std::int64_t num_labels = 0;      // 0 means as in config.json
-  std::vector<std::string> labels;  // the names for id2label; as in config.json if empty
-  std::string problem_type;         // as in config.json if empty
+  std::int64_t num_labels = 0;           // 0 means as in config.json
+  std::vector<std::string> labels = {};  // the names for id2label; as in config.json if empty
+  std::string problem_type = {};         // as in config.json if empty
   // If unset, config.json decides: hidden_dropout_prob, attention_probs_dropout_prob and
   // classifier_dropout. For GPT-2, hidden_dropout is resid_pdrop and embd_pdrop, and
   // attention_dropout is attn_pdrop. For Llama, attention_dropout has the same name in config.json.
   // A model without such a dropout rejects the option.
-  std::optional<double> hidden_dropout, attention_dropout, classifier_dropout;
+  std::optional<double> hidden_dropout = {}, attention_dropout = {}, classifier_dropout = {};
   AttentionImplementation attn_implementation = AttentionImplementation::sdpa;
-  std::filesystem::path weights;  // a safetensors file that replaces the folder's, if not empty
+  // A safetensors file that replaces the folder's, if not empty.
+  std::filesystem::path weights = {};
   // Initializes weights that have a different shape in the file, such as a head for other labels.
   bool ignore_mismatched_sizes = false;
 };
@@ -164,8 +167,9 @@ HASTEN_API std::int64_t vocab_size_of(const std::string& what);
 // The labels that the configuration of a model describes.
 struct ConfiguredLabels {
   std::int64_t count = 0;
-  std::vector<std::string> names;  // by id, LABEL_<id> for an id without a name; empty if not given
-  std::string problem_type;        // empty: not given
+  // By id, LABEL_<id> for an id without a name; empty if not given.
+  std::vector<std::string> names = {};
+  std::string problem_type = {};  // empty: not given
 };
 // Returns the labels of a model. Reads only its configuration.
 HASTEN_API ConfiguredLabels configured_labels(const std::string& what);

@@ -19,9 +19,10 @@
 //   };
 //
 // The Trainer does this with activation_checkpointing. A module with another structure calls
-// checkpoint() in its forward(), which needs no switch. Thread rule: no thread may run the module
-// during a call. Source: GradientCheckpointingLayer of transformers 5.23, which counts layers in
-// the same order.
+// checkpoint() in its forward(), which needs no switch. Throws UsageError
+// "models.no-recomputation" for a module without such layers, and "models.recomputed-modules" for a
+// pattern that matches no layer. Thread rule: no thread may run the module during a call. Source:
+// GradientCheckpointingLayer of transformers 5.23, which counts layers in the same order.
 #pragma once
 
 #include <torch/nn/module.h>

@@ -38,10 +38,10 @@ struct HASTEN_API ResNetConfig {
   // Whether a bottleneck layer halves them in its first convolution instead of the second one.
   bool downsample_in_bottleneck = false;
   std::int64_t num_labels = 2;
-  std::map<std::int64_t, std::string> id2label;  // LABEL_0, LABEL_1, ... if empty
-  std::string problem_type;                      // follows from the labels if empty
-  std::vector<std::string> architectures;        // class names of transformers
-  std::string other_keys = "{}";                 // a JSON object of the file's other keys
+  std::map<std::int64_t, std::string> id2label = {};  // LABEL_0, LABEL_1, ... if empty
+  std::string problem_type = {};                      // follows from the labels if empty
+  std::vector<std::string> architectures = {};        // class names of transformers
+  std::string other_keys = "{}";                      // a JSON object of the file's other keys
 
   // `where` names the source in messages.
   static ResNetConfig from_json(const std::string& text, const std::string& where);

@@ -7,7 +7,9 @@
 //     std::int64_t max_length() const override { return 128; }
 //   };
 //
-// PreTrainedModel derives from it. Thread rule: the same as for the module.
+// PreTrainedModel derives from it. The defaults and the functions below the class throw nothing of
+// their own; prepare() and the Trainer throw what an override throws.
+// Thread rule: the same as for the module.
 #pragma once
 
 #include <torch/nn/module.h>

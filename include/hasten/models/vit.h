@@ -44,12 +44,12 @@ struct HASTEN_API ViTConfig {
   std::int64_t num_channels = 3;
   bool qkv_bias = true;
   std::int64_t num_labels = 2;
-  std::map<std::int64_t, std::string> id2label;  // LABEL_0, LABEL_1, ... if empty
-  std::string problem_type;                      // follows from the labels if empty
+  std::map<std::int64_t, std::string> id2label = {};  // LABEL_0, LABEL_1, ... if empty
+  std::string problem_type = {};                      // follows from the labels if empty
   // How this process computes attention. The file has no such key.
   AttentionImplementation attn_implementation = AttentionImplementation::sdpa;
-  std::vector<std::string> architectures;  // class names of transformers
-  std::string other_keys = "{}";           // a JSON object of the file's other keys
+  std::vector<std::string> architectures = {};  // class names of transformers
+  std::string other_keys = "{}";                // a JSON object of the file's other keys
 
   // `where` names the source in messages.
   static ViTConfig from_json(const std::string& text, const std::string& where);

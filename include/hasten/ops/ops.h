@@ -164,9 +164,9 @@ struct AttentionHeads {
                  std::optional<double> scale_of_scores = {})
       : count(heads), key_count(key_heads), scale(scale_of_scores) {}
 
-  std::int64_t count;           // heads of q
-  std::int64_t key_count;       // heads of k and v, each for count / key_count heads of q
-  std::optional<double> scale;  // multiplies the scores; unset: 1 / sqrt(head size)
+  std::int64_t count;                // heads of q
+  std::int64_t key_count;            // heads of k and v, each for count / key_count heads of q
+  std::optional<double> scale = {};  // multiplies the scores; unset: 1 / sqrt(head size)
 };
 
 // softmax(scale q k^T + mask) with dropout, times v, for heads that are concatenated in the last

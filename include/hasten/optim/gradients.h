@@ -8,9 +8,9 @@
 // parameter that is listed twice (LibTorch's parameters() lists a shared tensor under each of its
 // names) counts once. Sums are computed in double, except that the 2-norm of each single gradient
 // on a GPU and all sums on a TPU are computed in float. On a GPU or a TPU, the norm and the factor
-// stay on the device until they are read. Thread rule: these functions read and write the
-// gradients; one thread at a time. Source: torch.nn.utils.clip_grad_norm_ (factor max_norm / (norm
-// + 1e-6), at most 1).
+// stay on the device until they are read. A norm that is not finite does not throw; only LibTorch's
+// own errors are thrown. Thread rule: these functions read and write the gradients; one thread at a
+// time. Source: torch.nn.utils.clip_grad_norm_ (factor max_norm / (norm + 1e-6), at most 1).
 #pragma once
 
 #include <ATen/core/Tensor.h>

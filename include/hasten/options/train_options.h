@@ -38,23 +38,23 @@ enum class TrainTask {
 };
 
 struct TrainOptions {
-  std::vector<std::string> config_file;  // YAML or JSON; later files win.
-  bool print_config = false;             // Print all values with their origins, then stop.
-  bool dashboard = false;                // Show the run on the whole terminal.
+  std::vector<std::string> config_file = {};  // YAML or JSON; later files win.
+  bool print_config = false;                  // Print all values with their origins, then stop.
+  bool dashboard = false;                     // Show the run on the whole terminal.
 
   // A folder with config.json, a config.json, a name in the Hugging Face cache
   // (hasten/machine/model_folder.h), a built-in name, or a file of torch.export (.pt2).
-  std::string model;
-  std::vector<std::string> library;  // Libraries with custom operators that a .pt2 file calls.
-  std::string weights;               // A safetensors file. If empty: the model folder's, or random.
+  std::string model = {};
+  std::vector<std::string> library = {};  // Libraries with custom operators that a .pt2 file calls.
+  std::string weights = {};  // A safetensors file. If empty: the model folder's, or random.
   TrainTask task = TrainTask::text_classification;
   // If unset, it follows from the labels of a text file or from the model's config. 1 is a
   // regression.
-  std::optional<std::int64_t> num_labels;
+  std::optional<std::int64_t> num_labels = {};
   // hidden_dropout_prob, attention_probs_dropout_prob and classifier_dropout of config.json. If
   // unset, config.json decides; if it has no classifier_dropout, the classifier uses
   // hidden_dropout.
-  std::optional<double> hidden_dropout, attention_dropout, classifier_dropout;
+  std::optional<double> hidden_dropout = {}, attention_dropout = {}, classifier_dropout = {};
   bool ignore_mismatched_sizes = false;  // Initialize weights whose shape differs in the file.
   AttentionImplementation attn_implementation = AttentionImplementation::sdpa;
 
@@ -62,15 +62,15 @@ struct TrainOptions {
   // lora_r 0 means none.
   std::int64_t lora_r = 0;
   double lora_alpha = LoraOptions{}.alpha, lora_dropout = 0;
-  std::vector<std::string> lora_target_modules;
+  std::vector<std::string> lora_target_modules = {};
   // The head of a classification is trained in any case.
-  std::vector<std::string> lora_modules_to_save;
+  std::vector<std::string> lora_modules_to_save = {};
   LoraBias lora_bias = LoraBias::none;
   bool use_rslora = false;
-  std::string lora_adapter;  // The folder of an adapter to start from.
+  std::string lora_adapter = {};  // The folder of an adapter to start from.
 
-  std::string data;       // A file or a folder of the task (docs/tasks.md), or "dummy".
-  std::string eval_data;  // The same for evaluation.
+  std::string data = {};       // A file or a folder of the task (docs/tasks.md), or "dummy".
+  std::string eval_data = {};  // The same for evaluation.
   // The columns of a table. For token classification, resolve_train changes text and label to
   // tokens and tags unless a source sets other names.
   std::string text_column = "text";
@@ -109,10 +109,11 @@ enum class TrainAction { run, print_config, help, help_markdown };
 
 struct TrainConfiguration {
   TrainAction action = TrainAction::run;
-  TrainOptions options;
-  TrainingArguments arguments;                // Resolved.
-  std::vector<std::string> notices;           // One line each, for standard error.
-  std::vector<config::ResolvedValue> values;  // Options, then arguments, in the order of the help.
+  TrainOptions options = {};
+  TrainingArguments arguments = {};       // Resolved.
+  std::vector<std::string> notices = {};  // One line each, for standard error.
+  // Options, then arguments, in the order of the help.
+  std::vector<config::ResolvedValue> values = {};
 };
 
 // Parses the arguments after `train`.

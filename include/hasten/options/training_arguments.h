@@ -80,7 +80,8 @@ struct TrainingArguments {
   bool do_train = false;
   bool do_eval = false;  // Follows eval_strategy.
   bool do_predict = false;
-  std::string resume_from_checkpoint;  // A checkpoint folder; "true": the newest in output_dir.
+  std::string resume_from_checkpoint =
+      {};  // A checkpoint folder; "true": the newest in output_dir.
 
   // Duration and batches.
   std::int64_t per_device_train_batch_size = 8;  // Rows.
@@ -94,12 +95,12 @@ struct TrainingArguments {
   // Learning rate.
   double learning_rate = 5e-5;
   SchedulerType lr_scheduler_type = SchedulerType::linear;
-  Kwargs lr_scheduler_kwargs;  // Keys by type: docs/reference/training_arguments.md.
-  double warmup_steps = 0;     // Steps; below 1: a share of all steps.
+  Kwargs lr_scheduler_kwargs = {};  // Keys by type: docs/reference/training_arguments.md.
+  double warmup_steps = 0;          // Steps; below 1: a share of all steps.
 
   // Optimizer.
   OptimizerName optim = OptimizerName::adamw_torch_fused;
-  Kwargs optim_args;          // Keys by optimizer: docs/reference/training_arguments.md.
+  Kwargs optim_args = {};     // Keys by optimizer: docs/reference/training_arguments.md.
   double weight_decay = 0.0;  // Not for biases, layer norms and RMS norms.
   double adam_beta1 = 0.9;
   double adam_beta2 = 0.999;
@@ -107,39 +108,39 @@ struct TrainingArguments {
   double max_grad_norm = 1.0;           // 0: no clipping.
   double label_smoothing_factor = 0.0;  // 0: none.
   // Noise in the embeddings during training (NEFTune); unset: none.
-  std::optional<double> neftune_noise_alpha;
+  std::optional<double> neftune_noise_alpha = {};
   // hasten's own: update each parameter in the backward pass, as soon as its gradient is complete.
   bool step_in_backward = false;
   // hasten's own: keep the optimizer's states in host memory, and step there.
   bool offload_optimizer_states = false;
   // Computes the loss of a language model for some tokens at a time, so that the logits never exist
   // as a whole, and leaves out padding. Unset: true if nothing reads the logits.
-  std::optional<bool> use_liger_kernel;
+  std::optional<bool> use_liger_kernel = {};
 
   // Precision and device.
-  bool bf16 = false;            // bfloat16 autocast; weights and optimizer states stay float32.
-  bool fp16 = false;            // float16 autocast with scaled losses; weights stay float32.
-  bool bf16_full_eval = false;  // Evaluate under bfloat16 autocast; weights stay float32.
-  bool fp16_full_eval = false;  // Evaluate under float16 autocast; weights stay float32.
-  std::optional<bool> tf32;     // Products of float32 in TF32; unset: LibTorch's choice.
+  bool bf16 = false;              // bfloat16 autocast; weights and optimizer states stay float32.
+  bool fp16 = false;              // float16 autocast with scaled losses; weights stay float32.
+  bool bf16_full_eval = false;    // Evaluate under bfloat16 autocast; weights stay float32.
+  bool fp16_full_eval = false;    // Evaluate under float16 autocast; weights stay float32.
+  std::optional<bool> tf32 = {};  // Products of float32 in TF32; unset: LibTorch's choice.
   // hasten's own: the type of weights and gradients, from the start of the run to its files.
   WeightsType weights_dtype = WeightsType::float32;
   bool use_cpu = false;          // Train on the CPU, even if there is a GPU or a TPU.
   std::int64_t num_threads = 0;  // hasten's own: threads per operation; 0: LibTorch's choice.
-  std::optional<std::int64_t> torch_empty_cache_steps;  // Steps; no effect on the CPU.
-  bool activation_checkpointing = false;                // Recompute layers in the backward pass.
-  Kwargs activation_checkpointing_kwargs;  // Keys: docs/reference/training_arguments.md.
-  bool activation_offloading = false;      // TRL's: activations in host memory; not on the CPU.
+  std::optional<std::int64_t> torch_empty_cache_steps = {};  // Steps; no effect on the CPU.
+  bool activation_checkpointing = false;        // Recompute layers in the backward pass.
+  Kwargs activation_checkpointing_kwargs = {};  // Keys: docs/reference/training_arguments.md.
+  bool activation_offloading = false;  // TRL's: activations in host memory; not on the CPU.
   // hasten's own: batches have no padding on any device (hasten/models/pack_rows.h), in evaluations
   // unless something reads outputs of tokens. On the CPU, hasten's models leave out padding without
   // this.
   bool padding_free = false;
   // hasten's own: start all kernels of a step with one call (a CUDA graph). Unset: true where this
   // changes nothing but the time (docs/gpu.md).
-  std::optional<bool> cuda_graph;
+  std::optional<bool> cuda_graph = {};
   bool full_determinism = false;  // Use deterministic algorithms only.
   std::int64_t seed = 42;  // Seeds weights, dropout and, without data_seed, the order of rows.
-  std::optional<std::int64_t> data_seed;  // Unset: seed.
+  std::optional<std::int64_t> data_seed = {};  // Unset: seed.
 
   // Logging.
   IntervalStrategy logging_strategy = IntervalStrategy::steps;
@@ -152,37 +153,39 @@ struct TrainingArguments {
   CountTokens include_num_input_tokens_seen = CountTokens::no;
   // The least severe lines that are printed; passive: the level of the process.
   LogLevel log_level = LogLevel::passive;
-  std::optional<bool> disable_tqdm;               // Unset: a bar if standard error is a terminal.
+  std::optional<bool> disable_tqdm = {};          // Unset: a bar if standard error is a terminal.
   std::vector<std::string> report_to = {"none"};  // Trackers by name, or "all".
-  std::string logging_dir;  // The trackers' folder; unset: hasten/trainer/tracking_callback.h.
-  std::string run_name;     // The last part of that path, and the run's name in MLflow.
+  std::string logging_dir = {};  // The trackers' folder; unset: hasten/trainer/tracking_callback.h.
+  std::string run_name = {};     // The last part of that path, and the run's name in MLflow.
   bool skip_memory_metrics = true;  // If false, report memory with the metrics (docs/trainer.md).
-  std::string anatomy;              // hasten's own: "text", a file (.json, .html), or empty: none.
+  std::string anatomy = {};         // hasten's own: "text", a file (.json, .html), or empty: none.
   std::int64_t anatomy_steps = 3;   // hasten's own: optimizer steps that it records.
 
   // Evaluation.
   IntervalStrategy eval_strategy = IntervalStrategy::no;
-  std::optional<double> eval_steps;  // Steps; below 1: a share of all steps; unset: logging_steps.
-  double eval_delay = 0;             // Steps or epochs, by eval_strategy, before the first one.
-  bool eval_on_start = false;        // Also evaluate before the first step.
+  std::optional<double> eval_steps =
+      {};                      // Steps; below 1: a share of all steps; unset: logging_steps.
+  double eval_delay = 0;       // Steps or epochs, by eval_strategy, before the first one.
+  bool eval_on_start = false;  // Also evaluate before the first step.
   // Batches of predictions to keep on the device; unset: all.
-  std::optional<std::int64_t> eval_accumulation_steps;
+  std::optional<std::int64_t> eval_accumulation_steps = {};
   bool prediction_loss_only = false;  // Keep no logits; report the loss only.
 
   // Checkpoints.
   SaveStrategy save_strategy = SaveStrategy::steps;
-  double save_steps = 500;                       // Steps; below 1: a share of all steps.
-  std::optional<std::int64_t> save_total_limit;  // Checkpoints to keep; unset: all.
+  double save_steps = 500;                            // Steps; below 1: a share of all steps.
+  std::optional<std::int64_t> save_total_limit = {};  // Checkpoints to keep; unset: all.
   // hasten's own: never delete the checkpoints of steps that are multiples of this; 0: none.
   std::int64_t save_keep_every = 0;
-  bool save_only_model = false;    // Without optimizer, schedule and random state: not resumable.
-  std::optional<bool> async_save;  // Write checkpoints while training goes on; unset: if it fits.
+  bool save_only_model = false;  // Without optimizer, schedule and random state: not resumable.
+  std::optional<bool> async_save =
+      {};  // Write checkpoints while training goes on; unset: if it fits.
   // Also save when a signal stops the run. `hasten train` sets it unless save_strategy is no.
   bool enable_jit_checkpoint = false;
-  bool load_best_model_at_end = false;    // End the run with the weights of its best checkpoint.
-  std::string metric_for_best_model;      // With or without "eval_"; see resolved().
-  std::optional<bool> greater_is_better;  // Unset: true unless the metric ends in "loss".
-  bool save_on_each_node = false;         // Each machine's main process writes, not only rank 0.
+  bool load_best_model_at_end = false;     // End the run with the weights of its best checkpoint.
+  std::string metric_for_best_model = {};  // With or without "eval_"; see resolved().
+  std::optional<bool> greater_is_better = {};  // Unset: true unless the metric ends in "loss".
+  bool save_on_each_node = false;     // Each machine's main process writes, not only rank 0.
   bool ignore_data_skip = false;      // Resume at the start of the data, not where the run stopped.
   std::int64_t hash_chain_steps = 0;  // hasten's own: steps between two hashes; 0: none.
 
@@ -192,15 +195,16 @@ struct TrainingArguments {
   bool dataloader_drop_last = false;          // For training batches; evaluation uses every row.
   std::int64_t dataloader_num_workers = 0;    // Background threads; 0: load in the training thread.
   bool dataloader_pin_memory = true;          // Batches for a GPU are in page-locked memory.
-  std::optional<std::int64_t> dataloader_prefetch_factor;  // Batches per worker.
-  std::vector<std::string> label_names;                    // One column; unset: labels.
+  std::optional<std::int64_t> dataloader_prefetch_factor = {};  // Batches per worker.
+  std::vector<std::string> label_names = {};                    // One column; unset: labels.
 
   // Several processes; unset values have the defaults of hasten/prepare/detail/data_parallel.h.
-  Kwargs accelerator_config;  // How batches are shared. Keys: docs/reference/training_arguments.md.
-  std::optional<bool> ddp_find_unused_parameters;
-  std::optional<std::int64_t> ddp_bucket_cap_mb;  // MiB.
-  std::optional<bool> ddp_broadcast_buffers;
-  std::optional<bool> ddp_static_graph;
+  Kwargs accelerator_config =
+      {};  // How batches are shared. Keys: docs/reference/training_arguments.md.
+  std::optional<bool> ddp_find_unused_parameters = {};
+  std::optional<std::int64_t> ddp_bucket_cap_mb = {};  // MiB.
+  std::optional<bool> ddp_broadcast_buffers = {};
+  std::optional<bool> ddp_static_graph = {};
   std::int64_t ddp_timeout = 1800;  // Seconds that processes wait for each other.
   // hasten's own: virtual ranks, so that any number of processes that divides it computes the same
   // bits; 0: none.

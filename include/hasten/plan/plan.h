@@ -45,12 +45,12 @@ using StepPredictor = std::function<StepCost(const PlanSettings& settings, std::
                                              std::int64_t accumulation)>;
 
 struct PlanOptions {
-  EstimateOptions step;              // The model and the arguments to start from.
+  EstimateOptions step = {};         // The model and the arguments to start from.
   std::int64_t memory = 0;           // The limit.
   std::int64_t process = 0;          // The part of it that the program takes without tensors.
   bool keep_effective_batch = true;  // If false, a step may have fewer rows if that is faster.
-  Exactness exactness = Exactness::rounding;  // The least exact techniques that are considered.
-  std::vector<std::string> use, avoid;        // Names of techniques.
+  Exactness exactness = Exactness::rounding;      // The least exact techniques that are considered.
+  std::vector<std::string> use = {}, avoid = {};  // Names of techniques.
   double budget = 2;  // Approximate seconds spent on timing operators; CPU only.
   // Predicts steps instead of dry runs of `step`, for example for another program.
   StepPredictor predictor = {};

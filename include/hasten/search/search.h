@@ -27,6 +27,8 @@
 // does not repeat the trials in it; a trial that had not ended starts again. If a crash has left
 // the last line half-written, the search logs this and removes the line.
 //
+// Throws ConfigError "search.space", "search.options" and "search.other-search", IoError
+// "search.in-use", DataError "search.journal", and what the objective throws.
 // Thread rule: search_hyperparameters calls the objective on its own thread, or with n_jobs above 1
 // on n_jobs threads at once. A Trial is used on the thread that got it.
 #pragma once
@@ -81,17 +83,17 @@ struct MedianPruner {
 struct FinishedTrial {
   std::int64_t number = 0;  // From 0.
   TrialState state = TrialState::complete;
-  TrialParameters parameters;
-  std::optional<double> value;             // The objective of a complete trial.
-  std::map<std::int64_t, double> reports;  // By step.
+  TrialParameters parameters = {};
+  std::optional<double> value = {};             // The objective of a complete trial.
+  std::map<std::int64_t, double> reports = {};  // By step.
   double seconds = 0;
-  std::string reason;  // The reason of a failure.
+  std::string reason = {};  // The reason of a failure.
 };
 
 struct SearchOptions {
-  std::filesystem::path folder;  // The folder of the journal; no journal if empty.
+  std::filesystem::path folder = {};  // The folder of the journal; no journal if empty.
   // The number of trials. If unset: 20 random trials, or the whole grid.
-  std::optional<std::int64_t> n_trials;
+  std::optional<std::int64_t> n_trials = {};
   SearchMethod method = SearchMethod::random;
   SearchDirection direction = SearchDirection::minimize;
   std::uint64_t seed = 42;
@@ -99,12 +101,12 @@ struct SearchOptions {
   std::int64_t n_jobs = 1;                              // Trials at once.
   // Everything else that decides the result of a trial, such as the arguments of a program. A
   // search does not continue a journal that has a different setting.
-  std::string setting;
+  std::string setting = {};
   // Ends the search when it returns true: should_stop() becomes true in all trials, and no further
   // trial begins. Called often, on every thread of the search.
-  std::function<bool()> is_interrupted;
+  std::function<bool()> is_interrupted = {};
   // Called after a trial has been written to the journal, by one thread at a time.
-  std::function<void(const FinishedTrial&)> on_finished;
+  std::function<void(const FinishedTrial&)> on_finished = {};
 };
 
 class SearchRun;

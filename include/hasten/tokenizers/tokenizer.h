@@ -49,8 +49,8 @@ namespace hasten {
 // The special tokens that tokenizer_config.json or special_tokens_map.json name. A token that
 // neither file names is empty.
 struct SpecialTokens {
-  std::optional<std::string> bos, eos, unk, sep, pad, cls, mask;
-  std::vector<std::string> extra;  // extra_special_tokens and additional_special_tokens
+  std::optional<std::string> bos = {}, eos = {}, unk = {}, sep = {}, pad = {}, cls = {}, mask = {};
+  std::vector<std::string> extra = {};  // extra_special_tokens and additional_special_tokens
 };
 
 class HASTEN_API Tokenizer {

@@ -26,11 +26,11 @@
 namespace hasten {
 
 struct MLflowOptions {
-  std::string tracking_uri;                // http://HOST:PORT, with a path if the server has one.
+  std::string tracking_uri = {};           // http://HOST:PORT, with a path if the server has one.
   std::string experiment = "Default";      // It is created if it is missing.
-  std::string run_name;                    // If empty, the server chooses one.
-  std::string run_id;                      // A run to continue; a new run if empty.
-  std::string token;                       // Sent as "Authorization: Bearer" if not empty.
+  std::string run_name = {};               // If empty, the server chooses one.
+  std::string run_id = {};                 // A run to continue; a new run if empty.
+  std::string token = {};                  // Sent as "Authorization: Bearer" if not empty.
   std::size_t max_queued_values = 100000;  // The largest number of waiting values.
 };
 

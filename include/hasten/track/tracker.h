@@ -40,7 +40,7 @@ using TrackerPosition = std::map<std::string, double>;
 struct TrackedImage {
   std::int64_t height = 0, width = 0;
   std::int64_t channels = 3;  // 1 grey, 2 grey and alpha, 3 red, green and blue, 4 with alpha.
-  std::span<const std::uint8_t> pixels;  // height * width * channels bytes.
+  std::span<const std::uint8_t> pixels = {};  // height * width * channels bytes.
 };
 
 class HASTEN_API Tracker {
@@ -79,9 +79,9 @@ using TrackerChoice = std::variant<std::string, std::shared_ptr<Tracker>>;
 
 // Each option is used by the trackers that need it.
 struct TrackerOptions {
-  std::filesystem::path folder;  // The folder of the run, for trackers that write files.
-  std::string project;           // MLflow's experiment; empty: the server's or environment's.
-  std::string run_name;          // MLflow's name of the run; empty: the server chooses one.
+  std::filesystem::path folder = {};  // The folder of the run, for trackers that write files.
+  std::string project = {};           // MLflow's experiment; empty: the server's or environment's.
+  std::string run_name = {};          // MLflow's name of the run; empty: the server chooses one.
 };
 
 // Makes a tracker by its name: one of tracker_names().

@@ -160,9 +160,7 @@ void append_waiting(std::string& text, const std::vector<std::optional<RankRecor
 
 RankRecord RankRecord::of(const CallLog::Snapshot& snapshot, std::vector<std::string> stack) {
   const auto now = CallLog::Clock::now();
-  const auto since = [&](CallLog::Clock::time_point then) {
-    return seconds_of(now - then);
-  };
+  const auto since = [&](CallLog::Clock::time_point then) { return seconds_of(now - then); };
   RankRecord record{.begun = snapshot.begun, .step = snapshot.step, .stack = std::move(stack)};
   for (const CallLog::Entry& entry : snapshot.entries) {
     record.calls.push_back({.number = entry.number,

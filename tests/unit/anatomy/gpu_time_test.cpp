@@ -85,7 +85,7 @@ TEST_CASE("GPU time: products take the time that was measured on V100 and A100")
       {kA100, batched(1024, 1024, 128, 1024), 15.41},
   };
   for (const Measured& each : all) {
-    const double predicted = 1e3 * (seconds_of(each.product, each.gpu) + 25e-6);
+    const double predicted = 1e3 * (product_seconds(each.product, each.gpu) + 25e-6);
     CAPTURE(each.milliseconds);
     CAPTURE(predicted);
     CHECK(std::abs(predicted / each.milliseconds - 1) < 0.10);
@@ -117,7 +117,7 @@ TEST_CASE("GPU time: products take the time that was measured on an H200") {
   };
   for (const Measured& each : all) {
     const double predicted =
-        1e6 * (seconds_of(each.product, speed("cuda:h200")) + anatomy::kKernelStart);
+        1e6 * (product_seconds(each.product, speed("cuda:h200")) + anatomy::kKernelStart);
     CAPTURE(each.microseconds);
     CAPTURE(predicted);
     CHECK(std::abs(predicted / each.microseconds - 1) < 0.20);
@@ -127,24 +127,24 @@ TEST_CASE("GPU time: products take the time that was measured on an H200") {
 TEST_CASE("GPU time: an incomplete wave costs more than its share of the blocks") {
   // The GPU has 108 multiprocessors: each gets one tile of 128 x 128, and then one gets another.
   const Product full = batched(108, 128, 128, 4096), one_more = batched(109, 128, 128, 4096);
-  const double ratio = seconds_of(one_more, kA100) / seconds_of(full, kA100);
+  const double ratio = product_seconds(one_more, kA100) / product_seconds(full, kA100);
   CHECK(ratio > 1.4);
   CHECK(ratio <= 2);
   // From Ampere on, a batched product of float fills whole tiles.
-  CHECK(seconds_of(batched(32, 1024, 64, 1024), kA100) ==
-        doctest::Approx(seconds_of(batched(32, 1024, 128, 1024), kA100)));
+  CHECK(product_seconds(batched(32, 1024, 64, 1024), kA100) ==
+        doctest::Approx(product_seconds(batched(32, 1024, 128, 1024), kA100)));
 }
 
 TEST_CASE("GPU time: a small product with a long inner dimension is divided along it") {
   const Product wide = {.rows = 128, .columns = 128, .inner = 65536};
-  const double undivided = seconds_of(batched(1, 128, 128, 65536), kA100);
-  CHECK(seconds_of(wide, kA100) < 0.5 * undivided);
+  const double undivided = product_seconds(batched(1, 128, 128, 65536), kA100);
+  CHECK(product_seconds(wide, kA100) < 0.5 * undivided);
 }
 
 TEST_CASE("GPU time: the rate depends on the format of the factors") {
   const auto time = [](const char* gpu, NumberFormat format, double columns = 8192) {
-    return seconds_of({.rows = 8192, .columns = columns, .inner = 8192, .format = format},
-                      speed(gpu));
+    return product_seconds({.rows = 8192, .columns = columns, .inner = 8192, .format = format},
+                           speed(gpu));
   };
   for (const char* gpu : {"cuda:a100-80gb", "cuda:h200", "cuda:l4"}) {
     CAPTURE(gpu);

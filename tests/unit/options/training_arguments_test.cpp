@@ -270,7 +270,8 @@ TEST_CASE("training arguments: JSON may have some of the arguments, and errors n
 TEST_CASE("training arguments: every enumeration is parsed from its name") {
   CHECK(from_name<SchedulerType>(name_of(SchedulerType::warmup_stable_decay)) ==
         SchedulerType::warmup_stable_decay);
-  CHECK(std::size(Names<SchedulerType>::text) == 12);
+  for (const std::string_view name : Names<SchedulerType>::text)
+    CHECK(name_of(from_name<SchedulerType>(name).value()) == name);
   CHECK(name_of(SchedulerType::cosine_with_min_lr) == "cosine_with_min_lr");
   CHECK(name_of(OptimizerName::sgd) == "sgd");
   CHECK(name_of(SaveStrategy::best) == "best");

@@ -18,6 +18,7 @@
 #include <string>
 #include <vector>
 
+#include "base/seconds.h"
 #include "hasten/accelerator.h"
 #include "hasten/base/files.h"
 #include "hasten/process/group.h"
@@ -45,10 +46,6 @@ long own_memory() {
     }
   }
   return total;
-}
-
-double seconds_since(std::chrono::steady_clock::time_point then) {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - then).count();
 }
 
 // A model after a backward pass, which starts the threads of OpenMP and autograd before the fork.

@@ -32,9 +32,7 @@ using namespace std::chrono_literals;
 
 namespace {
 
-Group form_group(const GroupOptions& options = {}) {
-  return Group::form(this_worker(), options);
-}
+Group form_group(const GroupOptions& options = {}) { return Group::form(this_worker(), options); }
 
 RankOptions rank_in(const Group& group) {
   return {.rank = group.rank(), .size = group.size(), .limit = 20s};

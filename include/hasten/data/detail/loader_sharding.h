@@ -22,15 +22,15 @@ struct DataLoaderConfiguration {
   // If false, each process reads what it needs: for a stream this is the whole stream, or the
   // process's own part if the stream has shard() and split_batches is off. If unset, true for
   // streams.
-  std::optional<bool> dispatch_batches;
+  std::optional<bool> dispatch_batches = {};
   // Fills up the last step with rows from the start of the epoch, so that all processes have the
   // same number of batches of one size. If false, a process may have a smaller last batch, or one
   // batch fewer; a loop with collectives then needs Accelerator::join_uneven_inputs.
   bool even_batches = true;
   // Pads batches with names (TensorDict) to a few shapes before they are moved to the device. If
   // unset, true on a TPU.
-  std::optional<bool> pad_to_static_shapes;
-  StaticShapes static_shapes;
+  std::optional<bool> pad_to_static_shapes = {};
+  StaticShapes static_shapes = {};
 };
 
 // The division of a loader between virtual ranks (AcceleratorOptions::elastic_ranks). A training
@@ -46,7 +46,7 @@ struct ElasticSharding {
 // The sharding of a loader: the group of its processes, and how they divide the rows.
 struct LoaderSharding {
   Group group = Group::single();
-  DataLoaderConfiguration configuration;
+  DataLoaderConfiguration configuration = {};
   ElasticSharding elastic = {};
 };
 

@@ -29,8 +29,8 @@
 namespace hasten {
 
 struct Rebalance {
-  std::vector<std::int64_t> lengths;  // The number of tokens of each row of the dataset.
-  std::int64_t steps = 1;             // Micro-batches of a process in an optimizer step.
+  std::vector<std::int64_t> lengths = {};  // The number of tokens of each row of the dataset.
+  std::int64_t steps = 1;                  // Micro-batches of a process in an optimizer step.
 };
 
 // Divides rows, which are indices of `lengths`, into world * steps batches of nearly equal cost.

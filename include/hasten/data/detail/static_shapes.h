@@ -32,7 +32,7 @@ struct StaticShapes {
                                      "position_ids", "special_tokens_mask"};
   // The lengths, ascending. If empty, they are 16, 32, 48, 64, 96, 128, 192, 256 and so on, two per
   // doubling.
-  std::vector<std::int64_t> lengths;
+  std::vector<std::int64_t> lengths = {};
   // The longest padded length; 0 means no limit. Prepared loaders take it from a prepared model
   // that has one (TrainingTraits::max_length).
   std::int64_t max_length = 0;

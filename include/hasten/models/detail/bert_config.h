@@ -39,18 +39,18 @@ struct HASTEN_API BertConfig {
   std::int64_t type_vocab_size = 2;
   double initializer_range = 0.02;  // the standard deviation of new weights
   double layer_norm_eps = 1e-12;
-  std::int64_t pad_token_id = 0;             // its embedding gets no gradient; -1 if there is none
-  std::optional<double> classifier_dropout;  // if unset, hidden_dropout_prob
+  std::int64_t pad_token_id = 0;  // its embedding gets no gradient; -1 if there is none
+  std::optional<double> classifier_dropout = {};  // if unset, hidden_dropout_prob
   std::int64_t num_labels = 2;
-  std::map<std::int64_t, std::string> id2label;  // if empty, LABEL_0, LABEL_1, ...
+  std::map<std::int64_t, std::string> id2label = {};  // if empty, LABEL_0, LABEL_1, ...
   // regression | single_label_classification | multi_label_classification. If empty, it depends on
   // the labels.
-  std::string problem_type;
+  std::string problem_type = {};
   bool tie_word_embeddings = true;
   // How this process computes attention. It is not a key of the file.
   AttentionImplementation attn_implementation = AttentionImplementation::sdpa;
-  std::vector<std::string> architectures;  // class names of transformers
-  std::string other_keys = "{}";           // a JSON object of the file's other keys
+  std::vector<std::string> architectures = {};  // class names of transformers
+  std::string other_keys = "{}";                // a JSON object of the file's other keys
 
   static BertConfig from_file(const std::filesystem::path& path);
   // `where` names the source in messages.

@@ -27,7 +27,7 @@ struct HASTEN_API GPT2Config {
   std::int64_t n_embd = 768;
   std::int64_t n_layer = 12;
   std::int64_t n_head = 12;
-  std::optional<std::int64_t> n_inner;  // if unset, 4 * n_embd
+  std::optional<std::int64_t> n_inner = {};  // if unset, 4 * n_embd
   // gelu | gelu_new | gelu_pytorch_tanh | relu | silu | swish | tanh
   std::string activation_function = "gelu_new";
   double resid_pdrop = 0.1;  // dropout of the values that a layer adds
@@ -39,15 +39,15 @@ struct HASTEN_API GPT2Config {
   bool scale_attn_by_inverse_layer_idx = false;  // also scales them by 1 / (index of the layer + 1)
   std::optional<std::int64_t> bos_token_id = 50256;
   std::vector<std::int64_t> eos_token_ids = {50256};  // the key eos_token_id: a number or a list
-  std::optional<std::int64_t> pad_token_id;
+  std::optional<std::int64_t> pad_token_id = {};
   bool tie_word_embeddings = true;
   std::int64_t num_labels = 2;
-  std::map<std::int64_t, std::string> id2label;  // if empty, LABEL_0, LABEL_1, ...
-  std::string problem_type;                      // if empty, it depends on the labels
+  std::map<std::int64_t, std::string> id2label = {};  // if empty, LABEL_0, LABEL_1, ...
+  std::string problem_type = {};                      // if empty, it depends on the labels
   // How this process computes attention. It is not a key of the file.
   AttentionImplementation attn_implementation = AttentionImplementation::sdpa;
-  std::vector<std::string> architectures;  // class names of transformers
-  std::string other_keys = "{}";           // a JSON object of the file's other keys
+  std::vector<std::string> architectures = {};  // class names of transformers
+  std::string other_keys = "{}";                // a JSON object of the file's other keys
 
   static GPT2Config from_file(const std::filesystem::path& path);
   // `where` names the source in messages.

@@ -48,28 +48,28 @@ struct HASTEN_API LlamaConfig {
   std::int64_t intermediate_size = 11008;
   std::int64_t num_hidden_layers = 32;
   std::int64_t num_attention_heads = 32;
-  std::optional<std::int64_t> num_key_value_heads;  // if unset, num_attention_heads
-  std::optional<std::int64_t> head_dim;             // if unset, hidden_size / num_attention_heads
+  std::optional<std::int64_t> num_key_value_heads = {};  // if unset, num_attention_heads
+  std::optional<std::int64_t> head_dim = {};  // if unset, hidden_size / num_attention_heads
   // gelu | gelu_new | gelu_pytorch_tanh | relu | silu | swish | tanh
   std::string hidden_act = "silu";
   std::int64_t max_position_embeddings = 2048;
   double initializer_range = 0.02;  // the standard deviation of new weights
   double rms_norm_eps = 1e-6;
-  std::optional<std::int64_t> pad_token_id;  // its embedding gets no gradient
+  std::optional<std::int64_t> pad_token_id = {};  // its embedding gets no gradient
   std::optional<std::int64_t> bos_token_id = 1;
   std::vector<std::int64_t> eos_token_ids = {2};  // the key eos_token_id: a number or a list
   bool tie_word_embeddings = false;
-  RopeParameters rope_parameters;
+  RopeParameters rope_parameters = {};
   bool attention_bias = false;
   double attention_dropout = 0;
   bool mlp_bias = false;
   std::int64_t num_labels = 2;
-  std::map<std::int64_t, std::string> id2label;  // if empty, LABEL_0, LABEL_1, ...
-  std::string problem_type;                      // if empty, it depends on the labels
+  std::map<std::int64_t, std::string> id2label = {};  // if empty, LABEL_0, LABEL_1, ...
+  std::string problem_type = {};                      // if empty, it depends on the labels
   // How this process computes attention. It is not a key of the file.
   AttentionImplementation attn_implementation = AttentionImplementation::sdpa;
-  std::vector<std::string> architectures;  // class names of transformers
-  std::string other_keys = "{}";           // a JSON object of the file's other keys
+  std::vector<std::string> architectures = {};  // class names of transformers
+  std::string other_keys = "{}";                // a JSON object of the file's other keys
 
   static LlamaConfig from_file(const std::filesystem::path& path);
   // `where` names the source in messages.

@@ -30,17 +30,17 @@ struct LoraOptions {
   // (".*\\.[0-3]\\..*query"), or "all-linear", which selects all layers except the layers of
   // modules_to_save and the output layer of a language model. If empty: query and value, or the
   // corresponding layers of GPT-2 and Llama.
-  std::vector<std::string> target_modules;
+  std::vector<std::string> target_modules = {};
   // Modules that are trained as a whole and saved with the adapter, such as a new head: paths or
   // their last parts. For the task types SEQ_CLS and TOKEN_CLS the modules classifier and score are
   // added.
-  std::vector<std::string> modules_to_save;
+  std::vector<std::string> modules_to_save = {};
   LoraBias bias = LoraBias::none;
   // Scales the adapter by alpha / sqrt(r) instead of alpha / r (Kalajdzievski 2023).
   bool use_rslora = false;
   // Values for the saved file: PEFT's name of the task (SEQ_CLS, TOKEN_CLS, CAUSAL_LM), and the
   // model that was adapted.
-  std::string task_type, base_model;
+  std::string task_type = {}, base_model = {};
 };
 
 template <>

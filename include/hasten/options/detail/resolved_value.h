@@ -28,7 +28,7 @@ using Value = std::variant<std::monostate, bool, std::int64_t, double, std::stri
 struct Origin {
   enum class Source { default_value, derived, file, environment, flag };
   Source source = Source::default_value;
-  std::string where;
+  std::string where = {};
 };
 HASTEN_API std::string to_text(const Origin& origin);
 
@@ -38,10 +38,10 @@ HASTEN_API std::string to_text(const Value& value);
 
 // The value of one option, and where it came from.
 struct ResolvedValue {
-  std::string name;
-  Value value;
-  Origin origin;
-  Value default_value;
+  std::string name = {};
+  Value value = {};
+  Origin origin = {};
+  Value default_value = {};
 };
 // All values, or only those that differ from their defaults.
 enum class ValueFilter { changed, all };

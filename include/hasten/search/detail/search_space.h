@@ -41,12 +41,12 @@ struct Names<DimensionKind> {
 
 // One parameter of a space.
 struct SearchDimension {
-  std::string name;
+  std::string name = {};
   DimensionKind kind = DimensionKind::choice;
   double low = 0, high = 0;
-  double step = 0;                     // For uniform: 0 means continuous. For integer at least 1.
-  std::vector<config::Value> choices;  // Booleans, integers, numbers and texts.
-  std::string place;                   // File and line, for messages; empty for C++.
+  double step = 0;  // For uniform: 0 means continuous. For integer at least 1.
+  std::vector<config::Value> choices = {};  // Booleans, integers, numbers and texts.
+  std::string place = {};                   // File and line, for messages; empty for C++.
 };
 
 // The values of a trial, in the order of the space.

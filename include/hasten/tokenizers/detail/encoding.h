@@ -21,17 +21,17 @@ namespace hasten {
 
 // One row. All vectors except the last two always have one entry per token.
 struct Encoding {
-  std::vector<std::int32_t> input_ids;
-  std::vector<std::int32_t> token_type_ids;  // 0 for the first text, 1 for the second.
-  std::vector<std::int32_t> attention_mask;  // 0 for padding.
+  std::vector<std::int32_t> input_ids = {};
+  std::vector<std::int32_t> token_type_ids = {};  // 0 for the first text, 1 for the second.
+  std::vector<std::int32_t> attention_mask = {};  // 0 for padding.
   // 1 for tokens that are not from the text: [CLS], [SEP], padding.
-  std::vector<std::int32_t> special_tokens_mask;
+  std::vector<std::int32_t> special_tokens_mask = {};
   // Filled only with EncodeOptions::offsets. `offsets` are the characters [first, second) of the
   // text that a token covers, in code points from 0 (an invalid byte sequence counts as one);
   // `word_ids` are the numbers of the words, from 0 in each text. Special tokens have (0, 0) and
   // -1.
-  std::vector<std::pair<std::uint32_t, std::uint32_t>> offsets;
-  std::vector<std::int32_t> word_ids;
+  std::vector<std::pair<std::uint32_t, std::uint32_t>> offsets = {};
+  std::vector<std::int32_t> word_ids = {};
 
   std::size_t size() const noexcept { return input_ids.size(); }
 };

@@ -21,7 +21,7 @@ enum class Side { left, right };
 // A token that is matched in the text before it is split into words.
 struct AddedToken {
   std::int32_t id = 0;
-  std::string content;
+  std::string content = {};
   bool single_word = false;  // Matched only if no letter, digit or mark is next to it.
   bool lstrip = false;       // Includes white space before it.
   bool rstrip = false;       // Includes white space after it.
@@ -32,7 +32,7 @@ struct AddedToken {
 // The settings of a tokenizer, from all files of its folder.
 struct TokenizerOptions {
   bool do_lower_case = true;
-  std::optional<bool> strip_accents;  // Equal to do_lower_case if unset.
+  std::optional<bool> strip_accents = {};  // Equal to do_lower_case if unset.
   bool tokenize_chinese_chars = true;
   bool clean_text = true;
   std::string unk_token = "[UNK]";
@@ -47,7 +47,7 @@ struct TokenizerOptions {
   Side padding_side = Side::right;
   // Further tokens to be matched in the text. Those that are not in the vocabulary get the ids
   // after it, in order.
-  std::vector<AddedToken> added_tokens;
+  std::vector<AddedToken> added_tokens = {};
 };
 
 // How rows that are longer than max_length are shortened.
@@ -64,24 +64,24 @@ struct EncodeOptions {
   // The largest number of tokens in a row, including special tokens; 0 means model_max_length. Used
   // only with truncation.
   std::int64_t max_length = 0;
-  std::optional<Side> truncation_side;  // The tokenizer's if unset.
-  bool offsets = false;                 // Fill Encoding::offsets and Encoding::word_ids.
+  std::optional<Side> truncation_side = {};  // The tokenizer's if unset.
+  bool offsets = false;                      // Fill Encoding::offsets and Encoding::word_ids.
 };
 
 struct PadOptions {
   std::int64_t length = 0;       // In tokens; 0 means the length of the longest row.
   std::int64_t multiple_of = 0;  // Rounds the length up to a multiple; 0 means no rounding.
   // The side to pad. If unset: the tokenizer's, or right for the function pad().
-  std::optional<Side> side;
+  std::optional<Side> side = {};
   // If unset: the tokenizer's, or 0 for the function pad().
-  std::optional<std::int32_t> pad_id;
+  std::optional<std::int32_t> pad_id = {};
   std::int32_t pad_type_id = 0;
 };
 
 // The truncation and padding of tokenizer.json.
 struct StoredSettings {
-  EncodeOptions encode;
-  std::optional<PadOptions> padding;
+  EncodeOptions encode = {};
+  std::optional<PadOptions> padding = {};
 };
 
 struct DecodeOptions {

@@ -8,9 +8,9 @@
 //   // ... the unchanged training loop ...
 //   std::cout << to_text(dry.estimate());
 //
-// Operators run in the program's order (TORCH_TPU_LAUNCH_BLOCKING), unless the environment says
-// TORCH_TPU_DEFER_AND_FUSE=1. A number that the program reads back is a placeholder: 1, or true.
-// Models are built on the host with real values.
+// Operators run in the program's order (TORCH_TPU_LAUNCH_BLOCKING), unless
+// TORCH_TPU_DEFER_AND_FUSE=1 is set. A number that the program reads back is a placeholder: 1, or
+// true. Models are built on the host with real values.
 //
 // Create it once per process: the process's TPU device stays simulated until the process ends. A
 // second DryTpu while one exists, or one for another topology, throws UsageError
