@@ -178,14 +178,21 @@ def stopped_by_signal():
 
 
 def exported_program():
-    """Tests a program that Python has exported for batches of at least two rows. With 46 rows, one virtual rank of the last step has no row."""
-    model, data, draw = MODEL.parents[1] / "exported" / "transformer.pt2", FOLDER / "exported.safetensors", random.Random(5)
+    """Tests a program that Python has exported for batches of at least two rows. With 46 rows, one virtual rank of the last step has no row, and with
+    45 rows, another one has a single row."""
+    model, draw = MODEL.parents[1] / "exported" / "transformer.pt2", random.Random(5)
     ids = [[draw.randint(0, 10) for _ in range(6)] for _ in range(46)]
-    write_rows(data, {"input_ids": ids, "attention_mask": [[1] * 6 for _ in ids], "labels": [sum(row) % 3 for row in ids]})
-    arguments = ["--data", data, "--eval_strategy", "no", "--gradient_accumulation_steps", 1]
-    check_refused("a last step that leaves a virtual rank too few rows", launch(1, train_arguments("no", arguments, model=model)), "exported.inputs", "set --dataloader_drop_last")
-    whole = train("exported4", 4, arguments, "--dataloader_drop_last", model=model)[0]
-    check_equal("an exported program in 1 process", train("exported1", 1, arguments, "--dataloader_drop_last", model=model)[0], whole)
+
+    def arguments(count):
+        data = FOLDER / f"exported{count}.safetensors"
+        write_rows(data, {"input_ids": ids[:count], "attention_mask": [[1] * 6] * count, "labels": [sum(row) % 3 for row in ids[:count]]})
+        return ["--data", data, "--eval_strategy", "no", "--gradient_accumulation_steps", 1]
+
+    refused = launch(1, train_arguments("no", arguments(45), model=model))
+    check_refused("a last step that leaves a virtual rank too few rows", refused, "exported.inputs", "set --dataloader_drop_last")
+    for name, rest in [("every row", []), ("whole steps", ["--dataloader_drop_last"])]:
+        whole = train(f"exported4 {name}", 4, arguments(46), *rest, model=model)[0]
+        check_equal(f"an exported program in 1 process, {name}", train(f"exported1 {name}", 1, arguments(46), *rest, model=model)[0], whole)
 
 
 def estimate():
